@@ -1,0 +1,78 @@
+"""Every Protocol, on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ratchet.records import Action, CommandResult, Network, Observation, SandboxSpec
+
+
+class Sandbox(Protocol):
+    """An isolated root file system in which commands run. A context manager: leaving it closes it.
+
+    A command that fails, or is ended by a limit, is a value (`CommandResult`). Only broken machinery raises
+    (`SandboxError`). After a limit ended a command, no process of the sandbox is left, the files stay, and the
+    sandbox can go on being used.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def run(
+        self,
+        command: str,
+        *,
+        user: str = "root",
+        cwd: str = "/",
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> CommandResult:
+        """Run `command` with `/bin/sh -c`. Standard input is empty. `user` is a name of the sandbox's passwd.
+        `timeout_s` None means the limit of the spec. Processes left in the background stay."""
+        ...
+
+    def read(self, path: str, *, max_bytes: int = 64 << 20) -> bytes:
+        """The content of a regular file, links resolved *inside* the sandbox. FileNotFoundError when it is absent
+        or no regular file; at most `max_bytes` come back."""
+        ...
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o644, user: str = "root") -> None:
+        """Write a file as `user`, making the folders that it needs."""
+        ...
+
+    def snapshot(self) -> str:
+        """Freeze the present files as a layer and return its id. Processes of the sandbox end."""
+        ...
+
+    def rollback(self, snapshot: str) -> None:
+        """Back to a snapshot of this sandbox. Processes end; nothing is copied."""
+        ...
+
+    def fork(self, *, network: Network | None = None) -> Sandbox:
+        """A new sandbox that starts from the present files of this one (takes a snapshot)."""
+        ...
+
+    def keep(self) -> str:
+        """Like `snapshot`, but the layer stays in the store after the sandbox is closed; returns its id. One layer
+        holds all that changed since the sandbox was opened."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Sandbox: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class SandboxBackend(Protocol):
+    """Opens sandboxes. Refuses (`PolicyRefusedError`) a network policy or limit that it cannot enforce."""
+
+    def open(self, spec: SandboxSpec) -> Sandbox: ...
+
+
+class Policy(Protocol):
+    """Decides the next action. Rules, scripts and models interchange."""
+
+    def act(self, observation: Observation) -> Action: ...
