@@ -1,0 +1,42 @@
+"""The read-only look at a checkout: `survey(checkout) -> Survey`. Nothing of the repository is run.
+
+The kinds of fact (`Fact.kind`), with what `value` and `group` hold. Where a kind comes from several places, the
+group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TARGET`, `just:RECIPE`, `hatch:ENV`,
+`docker`, `compose:SERVICE`, `devcontainer`, `pre-commit`, `extra:NAME`, `group:NAME`, `file:PATH`, `setup.py`, `conda`.
+
+    project-name            distribution name
+    project-version         version as the manifests or PKG-INFO say it
+    requires-python         a PEP 440 specifier
+    python-classifier       "3.11"
+    python-version          "3.11": a version that .python-version, CI or tox runs with
+    build-backend           "setuptools.build_meta"
+    build-requirement       PEP 508 (build-system.requires)
+    requirement             PEP 508, needed at run time
+    extra-requirement       PEP 508; group extra:NAME
+    group-requirement       PEP 508; group group:NAME (PEP 735, Poetry, PDM), tox:ENV, nox:SESSION, hatch:ENV, ci:JOB,
+                            file:PATH, readme, setup.py (tests_require), conda
+    constraint              PEP 508; group file:PATH
+    requirement-file        path of a requirements file; group: test, dev, docs, lint, build, runtime or constraint
+    direct-requirement      a requirement that is no package of an index (git+https://…, a path); group as above
+    test-command            a command that runs tests; likewise build-command, lint-command, install-command,
+                            docs-command, launch-command, and command for the rest
+    system-package          a Debian package that CI, a Dockerfile or the README installs
+    environment-variable    NAME=VALUE
+    service                 "postgres:16" (image or name); group compose:SERVICE or ci:JOB
+    import-name             a top-level module or package that the project provides; `file` is where it lives
+    module                  a dotted module of the project, importable without extension modules being known
+    extension-module        dotted name of a compiled module; group: c, c++, cython, cffi, rust, fortran
+    console-script          "name=module:function"
+    main-module             a package that has __main__.py
+    test-file               path of a file with tests; group: pytest, unittest or doctest style
+    test-count              number of test functions and methods in `file`, counted in the syntax tree
+    test-import             top-level module that test files import
+    undeclared-import       top-level module that no manifest, standard library or checkout provides; group: test, package
+    pytest-option           one word of addopts
+    pytest-setting          "key=value" from the pytest configuration
+    pytest-plugin           a plugin named by pytest_plugins, required_plugins or -p; group: where
+    tool                    a configured tool: ruff, flake8, mypy, pylint, sphinx, mkdocs, pre-commit, coverage, …
+    version-source          setuptools-scm, hatch-vcs, pbr, versioneer, dunamai, …: where git metadata gives the version
+    missing                 a submodule or an LFS object that is referred to and absent
+    readme, license, ci     the path of such a file
+"""
