@@ -151,6 +151,7 @@ class Base:
 class ActionKind(StrEnum):
     RUN = "run"
     WRITE = "write"
+    ROLLBACK = "rollback"
     SUBMIT = "submit"
 
 
@@ -158,8 +159,9 @@ class ActionKind(StrEnum):
 class Action:
     """What a policy decides. One flat record, so that rules, scripts and models interchange.
 
-    RUN: `command` as `user` in `cwd`. WRITE: `content` to `path`. SUBMIT: the work is done (`ok`) or cannot be
-    done (`reason`); `env` is what every command in the environment gets, `start` the start script.
+    RUN: `command` as `user` in `cwd`. WRITE: `content` to `path`. ROLLBACK: back to the initial state. SUBMIT: the
+    work is done (`ok`) or cannot be done (`reason`, `detail`); `env` is what every command in the environment gets,
+    `start` the start script.
     `keep` marks actions that belong in the recipe (those that change the sandbox); `note` says why.
     """
 

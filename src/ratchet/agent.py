@@ -1,0 +1,106 @@
+"""The loop: a policy acts in a sandbox, within limits, and everything it does is a trajectory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ratchet.protocols import Policy, Sandbox
+from ratchet.records import (
+    Action,
+    ActionKind,
+    CommandResult,
+    Observation,
+    Recipe,
+    RecipeStep,
+    Step,
+    Trajectory,
+)
+
+
+@dataclass(frozen=True)
+class AgentLimits:
+    """What one trajectory may take; a single command is further bounded by the sandbox's own time limit."""
+
+    steps: int = 200
+    seconds: float = 5400.0
+
+
+def run_agent(
+    policy: Policy,
+    sandbox: Sandbox,
+    limits: AgentLimits,
+    *,
+    on_step: Callable[[Step], None] = lambda _: None,
+    on_action: Callable[[Action], None] = lambda _: None,
+    on_output: Callable[[bytes], None] | None = None,
+) -> Trajectory:
+    """Let `policy` act in `sandbox` until it submits or a limit ends it. A failed command is an observation."""
+    initial = sandbox.snapshot()
+    deadline = time.monotonic() + limits.seconds
+    steps: list[Step] = []
+    result: CommandResult | None = None
+    while True:
+        observation = Observation(result, limits.steps - len(steps), deadline - time.monotonic())
+        if observation.steps_left <= 0 or observation.seconds_left <= 0:
+            return Trajectory(tuple(steps), "out of steps" if observation.steps_left <= 0 else "out of time")
+        action = policy.act(observation)
+        on_action(action)
+        result = _perform(action, sandbox, initial, observation.seconds_left, on_output)
+        steps.append(Step(action, result))
+        on_step(steps[-1])
+        if action.kind is ActionKind.SUBMIT:
+            return Trajectory(tuple(steps), "submitted")
+
+
+def _perform(
+    action: Action,
+    sandbox: Sandbox,
+    initial: str,
+    seconds_left: float,
+    on_output: Callable[[bytes], None] | None,
+) -> CommandResult | None:
+    match action.kind:
+        case ActionKind.RUN:
+            timeout_s = min(seconds_left, action.timeout_s) if action.timeout_s else seconds_left
+            return sandbox.run(
+                action.command,
+                user=action.user,
+                cwd=action.cwd,
+                env=action.env,
+                timeout_s=timeout_s,
+                on_output=on_output,
+            )
+        case ActionKind.WRITE:
+            sandbox.write(action.path, action.content.encode(), mode=action.mode, user=action.user)
+        case ActionKind.ROLLBACK:
+            sandbox.rollback(initial)
+        case ActionKind.SUBMIT:
+            pass
+    return None
+
+
+def distill(trajectory: Trajectory) -> Recipe:
+    """The recipe in a trajectory: the kept actions that succeeded since the last rollback, and what was submitted."""
+    steps: list[RecipeStep] = []
+    for step in trajectory.steps:
+        action = step.action
+        if action.kind is ActionKind.ROLLBACK:
+            steps.clear()
+        elif action.kind is ActionKind.WRITE and action.keep:
+            steps.append(
+                RecipeStep(
+                    path=action.path, content=action.content, mode=action.mode, user=action.user, note=action.note
+                )
+            )
+        elif action.kind is ActionKind.RUN and action.keep and step.result is not None and step.result.ok:
+            steps.append(
+                RecipeStep(
+                    command=action.command, user=action.user, cwd=action.cwd, env=dict(action.env), note=action.note
+                )
+            )
+    last = trajectory.steps[-1].action if trajectory.steps else None
+    if last is not None and last.kind is ActionKind.SUBMIT:
+        return Recipe(tuple(steps), dict(last.env), last.start)
+    return Recipe(tuple(steps))
