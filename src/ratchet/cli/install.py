@@ -1,0 +1,59 @@
+"""`ratchet install SOURCE`: the main job, from a bare checkout to a verified environment."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from ratchet.cli.options import AllowHost, AsJson, Source, Verbose
+from ratchet.cli.screen import ExitCode, say_json
+
+
+def install(
+    source: Source,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over, also where nothing changed since.")] = False,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="SUITE", help="Start from this base or Debian suite."),
+    ] = None,
+    allow_host: AllowHost = None,
+    max_attempts: Annotated[int, typer.Option(min=1, metavar="N", help="Attempts before it is discarded.")] = 5,
+    time_limit: Annotated[
+        str, typer.Option(metavar="TIME", help="Wall time of one command: seconds, or like 30m or 2h.")
+    ] = "30m",
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the sandbox, like 512M or 8G.")] = "8G",
+) -> None:
+    """Turn a repository into a verified environment, or say why that cannot be done.
+
+    Ten goals are set, three of them are targets; a recipe is built, replayed from the base in a new sandbox, and the
+    environment is audited: held-out goals, sabotage, offline tests, flaky tests.
+
+    Exit status: 0 verified, 3 discarded, 2 wrong usage, 4 this machine cannot do it, 1 our own fault.
+    """
+    from ratchet.autoinstall.pipeline import Options, autoinstall
+    from ratchet.autoinstall.workshop import Workshop
+    from ratchet.cli.outcome import to_object
+    from ratchet.cli.progress import open_progress
+    from ratchet.cli.quantities import parse_seconds, parse_size
+    from ratchet.records import Limits
+    from ratchet.store import default_home
+
+    limits = Limits(time_s=parse_seconds(time_limit), memory_bytes=parse_size(memory))
+    options = Options(max_attempts=max_attempts, limits=limits, base=base, fresh=fresh)
+    started = time.monotonic()
+    with (
+        open_progress(source, verbose=verbose) as progress,
+        Workshop.open(default_home(), on_event=progress, allow_hosts=tuple(allow_host or ())) as workshop,
+    ):
+        outcome = autoinstall(source, workshop, options)
+    if as_json:
+        say_json(to_object(outcome))
+    else:
+        from ratchet.cli.summary import print_summary
+
+        print_summary(outcome, time.monotonic() - started)
+    raise typer.Exit(ExitCode.VERIFIED if outcome.environment else ExitCode.DISCARDED)

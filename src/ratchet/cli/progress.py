@@ -1,0 +1,227 @@
+"""Live progress of long work: a compact panel on a terminal, plain lines elsewhere. All of it on standard error.
+
+A `Board` holds what the events said so far and knows no screen; `PlainProgress` and `LiveProgress` show it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from ratchet.cli.screen import clean, complain, duration, one_line, plural
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from ratchet.events import Event
+
+
+@dataclass
+class Stage:
+    name: str
+    started: float
+    ended: float | None = None
+
+
+@dataclass
+class Board:
+    """What the events of one piece of work have said."""
+
+    clock: Callable[[], float] = time.monotonic
+    title: str = ""
+    started: float = 0.0
+    stages: list[Stage] = field(default_factory=list)
+    attempt: int = 0
+    command: str = ""
+    command_started: float = 0.0
+    requests: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    @property
+    def elapsed(self) -> float:
+        return self.clock() - self.started
+
+    def take(self, kind: str, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Take one event in; returns the lines worth keeping on the screen, each with its style."""
+        take = getattr(self, "_" + kind.replace(".", "_").replace("-", "_"), None)
+        lines: list[tuple[str, str]] = [] if take is None else take(data)
+        return lines
+
+    def _stage(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        name = one_line(str(data.get("name", "")), 30)
+        self._end_stage()
+        self.attempt = int(data.get("attempt") or 0)
+        self.stages.append(Stage(name, self.clock()))
+        self.command = ""
+        return [(f"{name} (attempt {self.attempt})" if self.attempt else name, "stage")]
+
+    def _end_stage(self) -> None:
+        if self.stages and self.stages[-1].ended is None:
+            self.stages[-1].ended = self.clock()
+
+    def _command(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        self.command = one_line(str(data.get("command", "")), 300)
+        self.command_started = self.clock()
+        return [(f"$ {self.command}", "command")]
+
+    def _command_end(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        self.command = ""
+        status, seconds = data.get("exit_status"), float(data.get("seconds") or 0.0)
+        if status == 0:
+            return [(f"  took {duration(seconds)}", "detail")] if seconds >= 10 else []
+        how = "stopped by a limit" if status is None else f"exit status {status}"
+        return [(f"  {how} after {duration(seconds)}", "detail")]
+
+    def _output(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        text = clean(str(data.get("text", ""))).rstrip("\n")
+        return [(f"  | {line}", "output") for line in text.split("\n")] if text else []
+
+    def _attempt(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        number, reason = data.get("number"), data.get("reason")
+        if reason is None:
+            return []
+        detail = one_line(str(data.get("detail") or ""), 240)
+        return [(f"attempt {number} failed: {reason}" + (f": {detail}" if detail else ""), "failure")]
+
+    def _repair(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        key, note = one_line(str(data.get("key", ""))), one_line(str(data.get("note") or ""), 240)
+        return [(f"repair: {note} [{key}]" if note else f"repair: {key}", "repair")]
+
+    def _verdict(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        passed = bool(data.get("passed"))
+        goal, why = one_line(str(data.get("goal", "")), 100), one_line(str(data.get("why") or ""))
+        mark, style = ("✓", "success") if passed else ("✗", "failure")
+        return [(f"{mark} {goal}: {why}" if why else f"{mark} {goal}", style)]
+
+    def _proxy(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        self.requests += 1
+        host = one_line(str(data.get("host", "")), 80)
+        if data.get("allowed", True) or host in self.refused:
+            return []
+        self.refused.append(host)
+        return [
+            (f"network: refused {host} (not on the allowlist; --allow-host {host} would let it through)", "warning")
+        ]
+
+    def _install_end(self, _data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        self._end_stage()
+        self.command = ""
+        return []
+
+
+class PlainProgress:
+    """Each milestone as one line with the time since the start: for pipes, logs and CI."""
+
+    def __init__(self, title: str, *, verbose: bool) -> None:
+        self._board = Board(title=title)
+        self._lock = threading.Lock()  # the proxy's events come from threads of its own
+        self._verbose = verbose
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            lines = self._board.take(event.kind, event.data)
+        for line, style in lines:
+            if style != "output" or self._verbose:
+                complain(f"{self._board.elapsed:7.1f}s  {line}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+_STYLES = {
+    "stage": "bold cyan",
+    "command": "",
+    "detail": "dim",
+    "output": "dim",
+    "success": "green",
+    "failure": "red",
+    "repair": "yellow",
+    "warning": "yellow",
+}
+
+
+class LiveProgress:
+    """Milestones scroll by; below them a panel with stage, attempt, the command that runs, and the times."""
+
+    def __init__(self, title: str, console: Console, *, verbose: bool) -> None:
+        from rich.live import Live
+
+        self._board = Board(title=title)
+        self._lock = threading.Lock()  # the proxy's events come from threads of its own
+        self._verbose = verbose
+        self._console = console
+        self._live = Live(self, console=console, refresh_per_second=4, transient=True)
+
+    def __call__(self, event: Event) -> None:
+        from rich.text import Text
+
+        with self._lock:
+            lines = self._board.take(event.kind, event.data)
+        for line, style in lines:
+            # The panel shows the running command; only -v keeps each on the screen.
+            if self._verbose or style not in ("output", "command", "detail"):
+                indent = "" if style == "stage" else "  "
+                self._console.print(Text(indent + line, style=_STYLES[style]), soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.panel import Panel
+        from rich.text import Text
+
+        board, width = self._board, options.max_width - 4
+        body = Text(no_wrap=True, overflow="ellipsis")
+        for done in (stage for stage in board.stages[-4:] if stage.ended is not None):
+            body.append(f"✓ {done.name} {duration((done.ended or 0) - done.started)}  ", style="dim")
+        if board.stages and board.stages[-1].ended is None:
+            stage = board.stages[-1]
+            attempt = f" · attempt {board.attempt}" if board.attempt else ""
+            body.append(f"▸ {stage.name}{attempt}", style="bold")
+        body.append("\n")
+        if board.command:
+            since = duration(board.clock() - board.command_started)
+            body.append(f"$ {one_line(board.command, max(10, width - len(since) - 6))}")
+            body.append(f"  {since}", style="dim")
+        else:
+            body.append("…", style="dim")
+        network = ""
+        if board.requests:
+            network = f" · {plural(board.requests, 'request')}" + (
+                f", {len(board.refused)} refused" if board.refused else ""
+            )
+        yield Panel(
+            body, title=Text(board.title or "ratchet"), title_align="left",
+            subtitle=Text(f"{duration(board.elapsed)}{network} · Ctrl-C stops"), subtitle_align="right", height=4,
+        )  # fmt: skip
+
+
+Progress = PlainProgress | LiveProgress
+
+
+def open_progress(title: str, *, verbose: bool = False) -> Progress:
+    """The progress display that fits standard error. `title` is what the panel says it is about."""
+    if not sys.stderr.isatty():
+        return PlainProgress(title, verbose=verbose)
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    return (
+        PlainProgress(title, verbose=verbose)
+        if console.is_dumb_terminal
+        else LiveProgress(title, console, verbose=verbose)
+    )
