@@ -89,11 +89,11 @@ def distill(trajectory: Trajectory) -> Recipe:
         if action.kind is ActionKind.ROLLBACK:
             steps.clear()
         elif action.kind is ActionKind.WRITE and action.keep:
-            steps.append(
-                RecipeStep(
-                    path=action.path, content=action.content, mode=action.mode, user=action.user, note=action.note
-                )
+            write = RecipeStep(
+                path=action.path, content=action.content, mode=action.mode, user=action.user, note=action.note
             )
+            if write not in steps:
+                steps.append(write)
         elif action.kind is ActionKind.RUN and action.keep and step.result is not None and step.result.ok:
             steps.append(
                 RecipeStep(

@@ -79,11 +79,18 @@ class Events:
         Subscribers run in this thread, after the line is on its way to the disk. One that raises stops this call
         with its error: the event is already written, and a display that is broken should be noticed.
         """
+        return self._tell(kind, data, keep=True)
+
+    def publish(self, kind: str, /, **data: Any) -> Event:
+        """Like `emit`, for subscribers only: what is shown as it comes and is too much to keep."""
+        return self._tell(kind, data, keep=False)
+
+    def _tell(self, kind: str, data: Mapping[str, Any], *, keep: bool) -> Event:
         plain = {_plain(key): _plain(value) for key, value in data.items()}
         with self._lock:
             event = Event(datetime.now(UTC).isoformat(), os.getpid(), self._sequence, kind, plain)
             self._sequence += 1
-            if self.path is not None:
+            if keep and self.path is not None:
                 self._append(self.path, event)
             subscribers = tuple(self._subscribers)
         for subscriber in subscribers:

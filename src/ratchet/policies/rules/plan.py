@@ -16,6 +16,8 @@ class Plan:
     `exclude_newer` is an ISO date: resolve as of then. `build_requirements` are needed inside the environment when
     the project is built without isolation. `env` is what every command gets. `in_place` builds extension modules
     inside the source tree. `git_version`, where set, gives the checkout a git repository tagged with that version.
+    `build_constraints` are PEP 508 strings that bound what isolated builds get; `only_binary` are normalised names of
+    distributions that are never built from source; `pytest_options` are words for PYTEST_ADDOPTS.
     """
 
     python: str
@@ -25,6 +27,9 @@ class Plan:
     constraints: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     build_requirements: tuple[str, ...] = ()
+    build_constraints: tuple[str, ...] = ()
+    only_binary: tuple[str, ...] = ()
+    pytest_options: tuple[str, ...] = ()
     exclude_newer: str | None = None
     editable: bool = True
     build_isolation: bool = True

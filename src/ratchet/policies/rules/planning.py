@@ -78,7 +78,9 @@ def first_plan(survey: Survey, checkout: Checkout, pythons: Sequence[str], now: 
         python=ranked[0],
         requirements=test_requirements(survey),
         build_requirements=survey.values("build-requirement") or (("setuptools", "wheel") if _packaged(survey) else ()),
+        extras=_own_extras(survey),
         exclude_newer=as_of(date if old and date is not None else now),
+        build_isolation=survey.first("build-backend") not in _IMPORTS_WHEN_BUILT,
         install_project=_packaged(survey),
         env=_version_variables(survey, checkout) | _declared_variables(survey),
     )
@@ -170,6 +172,25 @@ def test_requirements(survey: Survey) -> tuple[str, ...]:
     if "pytest" not in merged and (suite is None or suite.runner == "pytest"):
         merged["pytest"] = "pytest"
     return tuple(merged.values())
+
+
+# Editable installs of these rebuild when the package is imported, so what builds them has to stay installed.
+_IMPORTS_WHEN_BUILT = {"mesonpy"}
+
+
+def _own_extras(survey: Survey) -> tuple[str, ...]:
+    """Extras of the project itself that its test requirements name: `project[socks]` in a `dev` extra."""
+    own = canonicalize_name(survey.first("project-name") or "")
+    extras: set[str] = set()
+    for fact in survey.of("extra-requirement") + survey.of("group-requirement"):
+        if _TEST.match(fact.group) or _DEV.match(fact.group):
+            try:
+                requirement = Requirement(fact.value)
+            except InvalidRequirement:
+                continue
+            if canonicalize_name(requirement.name) == own:
+                extras |= requirement.extras
+    return tuple(sorted(extras))
 
 
 def as_of(moment: datetime) -> str:

@@ -1,0 +1,107 @@
+"""Fresh replay: the recipe is run again from the base, and goals are judged there, offline, each in a fork of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
+from ratchet.protocols import Sandbox
+from ratchet.records import Base, Checkout, CommandResult, Environment, Goal, Limits, Recipe, RecipeStep, Verdict
+from ratchet.verdicts import decide
+
+START_TIMEOUT_S = 300.0
+_LARGEST_REPORT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What replaying a recipe gave: the layer that it left, or the step that failed."""
+
+    layer: str | None
+    failed_step: RecipeStep | None = None
+    result: CommandResult | None = None
+
+    @property
+    def detail(self) -> str:
+        if self.failed_step is None or self.result is None:
+            return ""
+        last = next((line for line in reversed(self.result.output.splitlines()) if line.strip()), "")
+        ended = f"the {self.result.limit} limit" if self.result.limit else f"exit status {self.result.exit_status}"
+        return f"`{self.failed_step.command.splitlines()[0][:160]}` ended with {ended}: {last[:300]}"
+
+
+def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, limits: Limits, cache: Path) -> Replay:
+    """Run `recipe` in a new sandbox of base and checkout; keep what it changed as one layer."""
+    with workshop.online(workshop.pristine_layers(base, checkout), limits, cache) as sandbox:
+        for step in recipe.steps:
+            if step.path:
+                sandbox.write(step.path, step.content.encode(), mode=step.mode, user=step.user)
+                continue
+            workshop.events.emit("command", sandbox=sandbox.name, command=step.command, note=step.note)
+            result = sandbox.run(
+                step.command,
+                user=step.user,
+                cwd=step.cwd,
+                env=step.env,
+                timeout_s=step.timeout_s,
+                on_output=workshop.show,
+            )
+            workshop.events.emit("command.end", exit_status=result.exit_status, seconds=round(result.seconds, 2))
+            if not result.ok:
+                return Replay(None, step, result)
+        return Replay(sandbox.keep())
+
+
+def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe, limits: Limits) -> Verdict:
+    """Judge one goal in a new offline sandbox over `layers`, with the start script up."""
+    with workshop.offline(layers, limits) as sandbox:
+        started = start(sandbox, recipe)
+        if started is not None and not started.ok:
+            verdict = decide(goal, started)
+            return Verdict(goal.id, False, f"the start script failed: {verdict.why}", verdict.evidence)
+        verdict = judge_in(sandbox, goal, recipe.env)
+    workshop.events.emit("verdict", goal=goal.command, passed=verdict.passed, why=verdict.why)
+    return verdict
+
+
+def judge_in(sandbox: Sandbox, goal: Goal, env: Mapping[str, str]) -> Verdict:
+    """Judge one goal in a sandbox that is open already."""
+    report_path = goal.expectation.report
+    if report_path is not None:
+        sandbox.run(f"rm -rf {report_path}", user="root")
+    result = sandbox.run(goal.command, user=BASE_USER, cwd=WORKSPACE, env=env, timeout_s=goal.timeout_s)
+    report: bytes | None = None
+    if report_path is not None:
+        try:
+            report = sandbox.read(report_path, max_bytes=_LARGEST_REPORT_BYTES)
+        except FileNotFoundError:
+            report = None
+    return decide(goal, result, report)
+
+
+def start(sandbox: Sandbox, recipe: Recipe) -> CommandResult | None:
+    """Run the start script of an environment, if it has one. It has to return once all services are ready."""
+    if not recipe.start:
+        return None
+    return sandbox.run(recipe.start, user="root", cwd=WORKSPACE, env=recipe.env, timeout_s=START_TIMEOUT_S)
+
+
+def environment_layers(workshop: Workshop, environment: Environment) -> tuple[str, ...]:
+    """The layers of an environment, bottom first."""
+    return (*workshop.pristine_layers(environment.base, environment.checkout), environment.layer)
+
+
+def verify(workshop: Workshop, environment: Environment, limits: Limits) -> tuple[Replay, tuple[Verdict, ...]]:
+    """Replay an environment's recipe from the base again, and judge all of its goals there. Nothing is kept."""
+    with workshop.store.cache(environment.checkout.id) as cache:
+        replayed = replay(workshop, environment.base, environment.checkout, environment.recipe, limits, cache)
+    if replayed.layer is None:
+        return replayed, ()
+    try:
+        layers = (*workshop.pristine_layers(environment.base, environment.checkout), replayed.layer)
+        verdicts = tuple(judge(workshop, layers, goal, environment.recipe, limits) for goal in environment.goals)
+    finally:
+        workshop.layers.remove(replayed.layer)
+    return replayed, verdicts

@@ -1,0 +1,401 @@
+"""Generation 0 as the builder: plan, run, read the failure, repair the plan, go on.
+
+A policy like any other: it sees the results of its own commands and nothing else. What it knows is the survey of
+the checkout and three targets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from importlib import resources
+
+from ratchet.junit import needs_network
+from ratchet.policies.rules.diagnose import diagnose
+from ratchet.policies.rules.plan import Plan
+from ratchet.policies.rules.planning import PYTHON_RELEASED, Lesson, as_of
+from ratchet.policies.rules.python_tests import UNITTEST_SHIM
+from ratchet.policies.rules.repairs import Context, Failure, Repair, propose
+from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation
+
+VENV = "/opt/venv"
+USER = "dev"
+REQUIREMENTS = "/opt/ratchet/requirements.txt"
+CONSTRAINTS = "/opt/ratchet/constraints.txt"
+BUILD_CONSTRAINTS = "/opt/ratchet/build-constraints.txt"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# A plan that still fails after so many changes is going in circles.
+_MOST_REPAIRS = 24
+
+_BUILD_TIMEOUT_S = 1800.0
+
+Work = Generator[Action, Observation, None]
+Stage = Generator[Action, Observation, Failure | None]
+
+# Prints what a JUnit report says: counts, and the failures with their messages. Runs in the sandbox.
+_DIGEST = """\
+import json, sys, xml.etree.ElementTree as tree
+try:
+    cases = list(tree.parse(sys.argv[1]).iter("testcase"))
+except Exception as error:
+    raise SystemExit("no report: %s" % error)
+counts = {"ran": 0, "passed": 0, "skipped": 0}
+failures = []
+for case in cases:
+    bad = [e for e in case if e.tag in ("failure", "error")]
+    skipped = any(e.tag == "skipped" for e in case)
+    counts["skipped" if skipped and not bad else "ran"] += 1
+    counts["passed"] += not bad and not skipped
+    for e in bad[:1]:
+        text = (e.get("message") or "")[:500] + "\\n" + (e.text or "")[-1200:]
+        failures.append([(case.get("classname") or "") + "::" + (case.get("name") or ""), e.tag, text])
+print(json.dumps({"counts": counts, "failures": failures[:300]}))
+"""
+
+
+@dataclass(frozen=True)
+class _Digest:
+    ran: int
+    passed: int
+    skipped: int
+    failures: tuple[tuple[str, str, str], ...]  # (test, "failure" or "error", message)
+
+
+class RulesBuilder:
+    """A `Policy` that builds `plan` and repairs it until the targets hold. After it has submitted, `lesson` says what
+    a later attempt can learn from it, where it failed.
+
+    `unset` names variables of the install phase (proxy, certificates) that tests must not see.
+    """
+
+    def __init__(
+        self, plan: Plan, targets: Sequence[Goal], context: Context, now: datetime, unset: Iterable[str] = ()
+    ) -> None:
+        self.plan = plan
+        self.repairs: list[Repair] = []
+        self.lesson: Lesson | None = None
+        self._targets = sorted(targets, key=lambda goal: goal.timeout_s)
+        self._context = context
+        self._now = now
+        self._unset = tuple(sorted(unset))
+        self._environment_made = self._installed = False
+        self._work = self._run()
+        self._started = False
+
+    def act(self, observation: Observation) -> Action:
+        if not self._started:
+            self._started = True
+            return next(self._work)
+        return self._work.send(observation)
+
+    # ------------------------------------------------------------------ the loop
+
+    def _run(self) -> Work:
+        failure = yield from self._construct()
+        while failure is not None:
+            known = {repair.key for repair in self.repairs}
+            fresh = [r for r in propose(failure, self.plan, self._context) if r.key not in known]
+            if not fresh or len(self.repairs) >= _MOST_REPAIRS:
+                reason, detail = diagnose(failure, self._context)
+                self.lesson = Lesson(self.plan, reason, detail)
+                yield Action(ActionKind.SUBMIT, ok=False, reason=reason, detail=detail)
+                return
+            before = self.plan
+            for repair in fresh:
+                self.plan = repair.change(self.plan)
+                self.repairs.append(repair)
+            if self.plan != before:
+                failure = yield from self._catch_up(before, failure.stage)
+        yield Action(ActionKind.SUBMIT, env=self.variables())
+
+    def _construct(self) -> Stage:
+        """Everything, from the initial state."""
+        self._environment_made = self._installed = False
+        for stage in (self._prepare(), self._debian(self.plan.debian), self._environment(), self._install()):
+            if (failure := (yield from stage)) is not None:
+                return failure
+        return (yield from self._after_install())
+
+    def _after_install(self) -> Stage:
+        self._installed = True
+        for stage in (self._build_requirements(), self._in_place(), self._check_targets()):
+            if (failure := (yield from stage)) is not None:
+                return failure
+        return None
+
+    def _catch_up(self, before: Plan, failed: str) -> Stage:
+        """Do what the changed plan asks for beyond `before`: the little that is new, or everything again."""
+        plan = self.plan
+        added = tuple(r for r in plan.requirements if r not in before.requirements)
+        packages = tuple(p for p in plan.debian if p not in before.debian)
+        same = _without_additions(plan) == _without_additions(before)
+        grown = set(before.requirements) <= set(plan.requirements)
+        rebuilds = dict(plan.env) != dict(before.env) and failed in {"install", "build", "resolve"}
+        if not same or not grown or (rebuilds and self._installed):
+            yield Action(ActionKind.ROLLBACK, note="start again from the initial state with the changed plan")
+            return (yield from self._construct())
+        if packages and (failure := (yield from self._debian(packages))) is not None:
+            return failure
+        if plan.locale and plan.locale != before.locale and (failure := (yield from self._locale())) is not None:
+            return failure
+        if not self._installed:
+            for stage in (self._environment(), self._install()):
+                if (failure := (yield from stage)) is not None:
+                    return failure
+            return (yield from self._after_install())
+        if added and (failure := (yield from self._add(added))) is not None:
+            return failure
+        if plan.in_place and not before.in_place and (failure := (yield from self._in_place())) is not None:
+            return failure
+        return (yield from self._check_targets())
+
+    # ------------------------------------------------------------------ stages
+
+    def _prepare(self) -> Stage:
+        yield from self._do(
+            f"id {USER} >/dev/null 2>&1 || useradd --create-home --shell /bin/sh {USER}\n"
+            "command -v uv >/dev/null 2>&1 || python3 -m pip install --break-system-packages uv\n"
+            f"install -d -o {USER} -g {USER} {VENV} /opt/ratchet",
+            "setup",
+            user="root",
+            note="an ordinary user, and uv, where the base lacks them",
+        )
+        if any(UNITTEST_SHIM in goal.command for goal in self._targets):
+            shim = resources.files("ratchet.policies.rules").joinpath("resources/unittest_junit.py").read_text("utf-8")
+            yield Action(
+                ActionKind.WRITE, path=UNITTEST_SHIM, content=shim, user=USER, note="reports what unittest runners run"
+            )
+        if self.plan.locale:
+            return (yield from self._locale())
+        return None
+
+    def _debian(self, packages: Sequence[str]) -> Stage:
+        if not packages:
+            return None
+        names = " ".join(shlex.quote(p) for p in packages)
+        return (
+            yield from self._do(
+                f"apt-get update -q && apt-get install -q -y --no-install-recommends {names}",
+                "apt",
+                user="root",
+                env={"DEBIAN_FRONTEND": "noninteractive"},
+                note="Debian packages that the build or the tests need",
+            )
+        )
+
+    def _locale(self) -> Stage:
+        name = self.plan.locale or "C.UTF-8"
+        language, _, charset = name.partition(".")
+        return (
+            yield from self._do(
+                "apt-get update -q && apt-get install -q -y --no-install-recommends locales && "
+                f"localedef -i {shlex.quote(language)} -f {shlex.quote(charset or 'UTF-8')} {shlex.quote(name)}",
+                "apt",
+                user="root",
+                env={"DEBIAN_FRONTEND": "noninteractive"},
+                note="a locale that the tests set",
+            )
+        )
+
+    def _environment(self) -> Stage:
+        if self._environment_made:
+            return None
+        # pip and setuptools need not be older than the interpreter that runs them.
+        seed = max(self.plan.exclude_newer or as_of(self._now), self._settled(self.plan.python))
+        failure = yield from self._do(
+            f"uv venv --quiet --allow-existing --seed --python {self.plan.python} {VENV}",
+            "environment",
+            env={"UV_EXCLUDE_NEWER": min(seed, as_of(self._now))} if self.plan.exclude_newer else {},
+            note="a virtual environment of its own",
+        )
+        if failure is None and self.plan.git_version:
+            tag = shlex.quote(self.plan.git_version)
+            failure = yield from self._do(
+                "git init -q . && git config user.email dev@localhost && git config user.name dev && git add -A && "
+                f"git commit -q -m checkout && git tag {tag}",
+                "environment",
+                note="git metadata, from which the version is taken",
+            )
+        self._environment_made = failure is None
+        return failure
+
+    def _install(self) -> Stage:
+        plan = self.plan
+        yield self._write(REQUIREMENTS, plan.requirements, "what is installed beside the project")
+        yield self._write(CONSTRAINTS, plan.constraints, "bounds for whatever is installed")
+        if plan.build_constraints:
+            yield self._write(BUILD_CONSTRAINTS, plan.build_constraints, "bounds for what builds packages")
+        if not plan.build_isolation and plan.build_requirements:
+            failure = yield from self._pip(map(shlex.quote, plan.build_requirements), "install", "the build backend")
+            if failure is not None:
+                return failure
+        words = [f"-r {REQUIREMENTS}"]
+        if plan.install_project:
+            target = f".[{','.join(plan.extras)}]" if plan.extras else "."
+            words.insert(0, shlex.quote(target) if not plan.editable else f"-e {shlex.quote(target)}")
+            if not plan.build_isolation:
+                words.insert(0, "--no-build-isolation")
+        return (yield from self._pip(words, "install", "the project and what its tests need"))
+
+    def _add(self, requirements: Sequence[str]) -> Stage:
+        return (yield from self._pip(map(shlex.quote, requirements), "install", "what turned out to be missing"))
+
+    def _build_requirements(self) -> Stage:
+        """What builds the project, so that it can be built offline. A build that has its own isolation works without,
+        so a failure here is no failure."""
+        if self.plan.build_isolation and self.plan.build_requirements and self.plan.install_project:
+            yield from self._pip(map(shlex.quote, self.plan.build_requirements), "install", "builds without a network")
+        return None
+
+    def _in_place(self) -> Stage:
+        if not self.plan.in_place:
+            return None
+        return (
+            yield from self._do(
+                "python setup.py build_ext --inplace", "build", note="extension modules inside the source tree"
+            )
+        )
+
+    def _check_targets(self) -> Stage:
+        for goal in self._targets:
+            result = yield from self._try(goal)
+            if goal.expectation.report is not None:
+                failure = yield from self._read_report(goal, result)
+            else:
+                failure = None if self._as_described(goal, result) else self._failed(goal.command, result, "test")
+            if failure is not None:
+                return failure
+        return None
+
+    # ------------------------------------------------------------------ targets
+
+    def _try(self, goal: Goal) -> Generator[Action, Observation, CommandResult]:
+        unset = f"unset {' '.join(self._unset)}\n" if self._unset else ""
+        report = f"rm -f {goal.expectation.report}\n" if goal.expectation.report else ""
+        observation = yield Action(
+            ActionKind.RUN,
+            command=f"{unset}{report}{goal.command}",
+            user=USER,
+            env=self.variables(),
+            timeout_s=goal.timeout_s,
+            keep=False,
+            note="a target",
+        )
+        return _result(observation)
+
+    def _read_report(self, goal: Goal, result: CommandResult) -> Stage:
+        expectation = goal.expectation
+        observation = yield Action(
+            ActionKind.RUN,
+            command=f"{VENV}/bin/python -c {shlex.quote(_DIGEST)} {expectation.report}",
+            user=USER,
+            keep=False,
+            note="what the tests said",
+        )
+        digest = _parse_digest(_result(observation).output)
+        if digest is None or result.limit is not None:
+            stage = "collect" if _collecting(result.output) else "test"
+            return self._failed(goal.command, result, stage)
+        offline = sum(needs_network(message) for _, _, message in digest.failures)
+        judged = digest.ran - offline
+        enough = digest.ran >= expectation.min_tests
+        if enough and judged and digest.passed / judged >= expectation.min_pass_rate:
+            return None
+        messages = list(dict.fromkeys(f"{test}\n{message}" for test, _, message in digest.failures))
+        text = "\n\n".join(messages)[:60_000]
+        stage = "collect" if _collecting(result.output) else "test"
+        summary = f"{digest.passed} of {digest.ran} tests passed, {digest.skipped} were skipped"
+        output = f"{text}\n{result.output[-30_000:]}\n{summary}"
+        return Failure(stage, goal.command, output, result.exit_status, result.limit)
+
+    def _as_described(self, goal: Goal, result: CommandResult) -> bool:
+        expectation = goal.expectation
+        return (
+            result.limit is None
+            and (expectation.exit_status is None or result.exit_status == expectation.exit_status)
+            and all(re.search(p, result.output, re.MULTILINE) for p in expectation.matches)
+            and not any(re.search(p, result.output, re.MULTILINE) for p in expectation.excludes)
+        )
+
+    # ------------------------------------------------------------------ actions
+
+    def variables(self) -> dict[str, str]:
+        """What every command in the environment gets."""
+        language = self.plan.locale or "C.UTF-8"
+        options = {"PYTEST_ADDOPTS": shlex.join(self.plan.pytest_options)} if self.plan.pytest_options else {}
+        fixed = {"PATH": f"{VENV}/bin:{SYSTEM_PATH}", "VIRTUAL_ENV": VENV, "LANG": language}
+        return fixed | options | dict(self.plan.env)
+
+    def _do(
+        self, command: str, stage: str, *, user: str = USER, env: Mapping[str, str] | None = None, note: str = ""
+    ) -> Stage:
+        observation = yield Action(
+            ActionKind.RUN,
+            command=command,
+            user=user,
+            env=self.variables() | dict(env or {}),
+            timeout_s=_BUILD_TIMEOUT_S,
+            note=note,
+        )
+        result = _result(observation)
+        return None if result.ok else self._failed(command, result, stage)
+
+    def _pip(self, words: Iterable[str], stage: str, note: str) -> Stage:
+        bounds = ["-c", CONSTRAINTS] + (
+            ["--build-constraints", BUILD_CONSTRAINTS] if self.plan.build_constraints else []
+        )
+        binary = [f"--only-binary {shlex.quote(name)}" for name in self.plan.only_binary]
+        command = " ".join(["uv pip install --no-progress", *bounds, *binary, *words])
+        newest = {"UV_EXCLUDE_NEWER": self.plan.exclude_newer} if self.plan.exclude_newer else {}
+        failure = yield from self._do(command, stage, env=newest, note=note)
+        if failure is not None and re.search(
+            r"No solution found|was not found in the package registry", failure.output
+        ):
+            return replace(failure, stage="resolve")
+        return failure
+
+    def _write(self, path: str, lines: Sequence[str], note: str) -> Action:
+        return Action(ActionKind.WRITE, path=path, content="".join(f"{line}\n" for line in lines), user=USER, note=note)
+
+    def _failed(self, command: str, result: CommandResult, stage: str) -> Failure:
+        return Failure(stage, command, result.output, result.exit_status, result.limit)
+
+    def _settled(self, python: str) -> str:
+        """Half a year after that Python came out, when the tools had caught up with it."""
+        released = PYTHON_RELEASED.get(python)
+        return as_of(datetime.fromisoformat(f"{released}T00:00:00+00:00") + timedelta(days=180)) if released else ""
+
+
+def _result(observation: Observation) -> CommandResult:
+    if observation.result is None:
+        raise ValueError("a command was run, so there must be a result")
+    return observation.result
+
+
+def _without_additions(plan: Plan) -> Plan:
+    """The plan less what can be added to an environment that stands: what is left has to be equal for that."""
+    return replace(plan, debian=(), requirements=(), env={}, pytest_options=(), locale=None, in_place=False)
+
+
+def _collecting(output: str) -> bool:
+    return bool(re.search(r"errors? during collection|ERROR collecting|ImportError while loading conftest", output))
+
+
+def _parse_digest(output: str) -> _Digest | None:
+    """The digest that the sandbox printed; None where it printed something else. Its content is not trusted."""
+    try:
+        data = json.loads(output)
+        counts = data["counts"]
+        return _Digest(
+            int(counts["ran"]),
+            int(counts["passed"]),
+            int(counts["skipped"]),
+            tuple((str(test), str(tag), str(message)) for test, tag, message in data["failures"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,111 @@
+"""Repositories that cannot work: each is discarded with the right reason, within limits, and harms nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ratchet.autoinstall.pipeline import Options, autoinstall
+from ratchet.autoinstall.workshop import Workshop
+from ratchet.records import Limits, Reason
+
+pytestmark = pytest.mark.sandbox
+
+LIMITS = Limits(memory_bytes=1 << 30, processes=200, disk_bytes=600 << 20, time_s=40.0)
+OPTIONS = Options(max_attempts=2, limits=LIMITS, base="bookworm", fresh=True)
+
+MANIFEST = '[project]\nname = "broken"\nversion = "1.0"\n[build-system]\nrequires = ["setuptools"]\n'
+SETUP = "from setuptools import setup\n{}\nsetup(name='broken', version='1.0', py_modules=['broken'])\n"
+TEST = "import broken\n\ndef test_one():\n    assert broken.ONE == 1\n"
+
+FORK_BOMB = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n"
+FILLER = (
+    "import os\nblock = os.urandom(1 << 20)\nnumber = 0\nwhile True:\n"
+    "    with open(f'filler{number}', 'wb') as file:\n"
+    "        for _ in range(50):\n            file.write(block)\n    number += 1\n"
+)
+LOG = "import sys\nfor _ in range(100):\n    print('x' * 79 + '\\n', end='')\nsys.stdout.write(('y' * 99 + '\\n') * 1_000_000)\nsys.exit(1)"
+
+
+def project(setup: str | None = None, manifest: str | None = None, test: str | None = TEST) -> dict[str, str]:
+    files = {"broken.py": "ONE = 1\n"}
+    if setup is not None:
+        files["setup.py"] = setup
+    if manifest is not None:
+        files["pyproject.toml"] = manifest
+    if test is not None:
+        files["tests/test_broken.py"] = test
+    return files
+
+
+CASES = {
+    "syntax-error-in-setup-py": (
+        project(setup="from setuptools import setup\nsetup(name='broken'\n"),
+        Reason.BROKEN_BUILD_SCRIPT,
+    ),
+    "impossible-version-pin": (
+        project(manifest=MANIFEST.replace("version", 'dependencies = ["attrs==999.0"]\nversion')),
+        Reason.VERSION_NOT_FOUND,
+    ),
+    "dependency-that-does-not-exist": (
+        project(manifest=MANIFEST.replace("version", 'dependencies = ["ratchet-no-such-distribution"]\nversion')),
+        Reason.DEPENDENCY_NOT_FOUND,
+    ),
+    "no-tests": (project(manifest=MANIFEST, test=None), Reason.NO_TESTS),
+    "empty-directory": ({}, Reason.EMPTY_CHECKOUT),
+    "fork-bomb": (project(setup=SETUP.format(FORK_BOMB)), Reason.PROCESS_LIMIT),
+    "log-of-100-megabytes": (project(setup=SETUP.format(LOG)), Reason.BUILD_FAILED),
+    "endless-build": (project(setup=SETUP.format("import time\nwhile True: time.sleep(1)")), Reason.BUILD_TIMEOUT),
+    "hanging-suite": (
+        project(manifest=MANIFEST, test="import time\n\ndef test_one():\n    time.sleep(10_000)\n"),
+        Reason.TEST_TIMEOUT,
+    ),
+    "build-that-fills-the-disk": (project(setup=SETUP.format(FILLER)), Reason.DISK_LIMIT),
+}
+
+
+@pytest.fixture(scope="module")
+def workshop(home: Path, base: str) -> Iterator[Workshop]:
+    with Workshop.open(home) as opened:
+        opened.base_for("3.11", "bookworm")
+        yield opened
+
+
+@pytest.fixture
+def leftovers(workshop: Workshop) -> Callable[[], list[str]]:
+    """What sandboxes of this home have left: mounts, cgroups, directories."""
+    marks = {path.name for path in workshop.store.sandboxes.glob("*")}
+
+    def found() -> list[str]:
+        mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(workshop.home) in line]
+        rows = [path.name for path in workshop.store.sandboxes.glob("*") if path.name not in marks]
+        return mounts + rows
+
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_discarded_with_its_reason(
+    name: str, tmp_path: Path, workshop: Workshop, leftovers: Callable[[], list[str]]
+) -> None:
+    files, reason = CASES[name]
+    source = tmp_path / "broken"
+    source.mkdir()
+    for path, content in files.items():
+        target = source / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+    free_before = shutil.disk_usage(workshop.home).free
+    began = time.monotonic()
+
+    install = autoinstall(str(source), workshop, OPTIONS)
+
+    assert install.environment is None
+    assert (install.reason, bool(install.detail)) == (reason, True), install.detail
+    assert time.monotonic() - began < 300
+    assert leftovers() == []
+    assert shutil.disk_usage(workshop.home).free > free_before - (1 << 30)
