@@ -6,6 +6,7 @@ scripts/write_cli_help.py [FILE]
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,8 @@ Every reading command has `--json`. Results go to standard output, progress and 
 
 def commands(command: Any, context: Any) -> Iterator[tuple[str, str]]:
     """Each command's full name and help, depth first."""
-    yield context.command_path, context.get_help()
+    # Some releases of Typer add the type to a name (`N <int>`), or braces; without them the page stays the same.
+    yield context.command_path, re.sub(r"(?<=\S) <[a-z\[\] ]+>|[{}]", "", context.get_help())
     for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
         child = command.get_command(context, name)
         with child.make_context(name, [], parent=context, resilient_parsing=True) as inner:

@@ -17,6 +17,7 @@ from ratchet.errors import UsageError
 if TYPE_CHECKING:
     from ratchet.protocols import Sandbox
     from ratchet.records import Environment
+    from ratchet.sandbox.oci import OciBackend
 
 KIND = "environment"
 
@@ -113,7 +114,7 @@ def verify(name: EnvironmentName, verbose: Verbose = False, as_json: AsJson = Fa
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run(
     name: EnvironmentName,
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command and its arguments.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments, after --.")],
 ) -> None:
     """Run a command in a fresh fork of an environment: offline, as user dev in /workspace, the start script up.
 
@@ -126,7 +127,7 @@ def run(
         raise UsageError("There is no command to run.", remedy=f"ratchet env run {name} -- COMMAND")
     line = command[0] if len(command) == 1 else shlex.join(command)
     environment = _get(name)
-    with _fork(environment) as sandbox:
+    with _fork(environment) as (_, sandbox):
         result = sandbox.run(line, user="dev", cwd="/workspace", env=environment.recipe.env, on_output=_stream)
     if result.limit is not None:
         complain(f"ratchet: the {result.limit.value} limit ended it after {result.seconds:.0f} s")
@@ -136,17 +137,20 @@ def run(
 @app.command()
 def shell(name: EnvironmentName) -> None:
     """Open an interactive shell in a fresh fork of an environment. Nothing that is changed there stays."""
+    from ratchet.cli.terminal import attach
+
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "A shell needs a terminal, and standard input or output is none.",
             remedy=f"ratchet env run {name} -- COMMAND runs one command",
         )
     environment = _get(name)
-    with _fork(environment) as sandbox:
+    with _fork(environment) as (backend, sandbox):
         complain(
             f"A fresh fork of {environment.name}: offline, user dev. What you change is gone when you leave (exit)."
         )
-        status = sandbox.attach(["/bin/bash"], user="dev", cwd="/workspace", env=environment.recipe.env)
+        program = "/bin/bash" if sandbox.run("test -x /bin/bash").ok else "/bin/sh"
+        status = attach(backend, sandbox, [program], user="dev", cwd="/workspace", env=environment.recipe.env)
     raise typer.Exit(status)
 
 
@@ -171,7 +175,7 @@ def export(
 
 @app.command()
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="ENV...", help="Environments' ids, or their beginnings.")],
+    names: Annotated[list[str], typer.Argument(metavar="ENV", help="Environments' ids, or their beginnings.")],
 ) -> None:
     """Remove environments. What only they used goes with the next `ratchet gc`."""
     from ratchet.store import Store, default_home
@@ -201,7 +205,7 @@ def _all() -> list[Environment]:
 
 
 @contextmanager
-def _fork(environment: Environment) -> Iterator[Sandbox]:
+def _fork(environment: Environment) -> Iterator[tuple[OciBackend, Sandbox]]:
     """A new offline sandbox of the environment, with its start script up."""
     from ratchet.autoinstall.verify import environment_layers, start
     from ratchet.autoinstall.workshop import Workshop
@@ -219,7 +223,7 @@ def _fork(environment: Environment) -> Iterator[Sandbox]:
                 f"The start script failed with exit status {started.exit_status}:\n{started.output[-2000:]}",
                 remedy=f"ratchet env verify {environment.id[:12]} says whether the environment still holds",
             )
-        yield sandbox
+        yield workshop.backend, sandbox
 
 
 def _stream(data: bytes) -> None:

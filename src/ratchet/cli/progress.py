@@ -25,6 +25,7 @@ class Stage:
     name: str
     started: float
     ended: float | None = None
+    failed: bool = False
 
 
 @dataclass
@@ -87,6 +88,8 @@ class Board:
         number, reason = data.get("number"), data.get("reason")
         if reason is None:
             return []
+        if self.stages:
+            self.stages[-1].failed = True
         detail = one_line(str(data.get("detail") or ""), 240)
         return [(f"attempt {number} failed: {reason}" + (f": {detail}" if detail else ""), "failure")]
 
@@ -120,16 +123,16 @@ class PlainProgress:
     """Each milestone as one line with the time since the start: for pipes, logs and CI."""
 
     def __init__(self, title: str, *, verbose: bool) -> None:
-        self._board = Board(title=title)
+        self.board = Board(title=title)
         self._lock = threading.Lock()  # the proxy's events come from threads of its own
         self._verbose = verbose
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            lines = self._board.take(event.kind, event.data)
+            lines = self.board.take(event.kind, event.data)
         for line, style in lines:
             if style != "output" or self._verbose:
-                complain(f"{self._board.elapsed:7.1f}s  {line}")
+                complain(f"{self.board.elapsed:7.1f}s  {line}")
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +159,7 @@ class LiveProgress:
     def __init__(self, title: str, console: Console, *, verbose: bool) -> None:
         from rich.live import Live
 
-        self._board = Board(title=title)
+        self.board = Board(title=title)
         self._lock = threading.Lock()  # the proxy's events come from threads of its own
         self._verbose = verbose
         self._console = console
@@ -166,7 +169,7 @@ class LiveProgress:
         from rich.text import Text
 
         with self._lock:
-            lines = self._board.take(event.kind, event.data)
+            lines = self.board.take(event.kind, event.data)
         for line, style in lines:
             # The panel shows the running command; only -v keeps each on the screen.
             if self._verbose or style not in ("output", "command", "detail"):
@@ -184,10 +187,12 @@ class LiveProgress:
         from rich.panel import Panel
         from rich.text import Text
 
-        board, width = self._board, options.max_width - 4
+        board, width = self.board, options.max_width - 4
         body = Text(no_wrap=True, overflow="ellipsis")
         for done in (stage for stage in board.stages[-4:] if stage.ended is not None):
-            body.append(f"✓ {done.name} {duration((done.ended or 0) - done.started)}  ", style="dim")
+            body.append(
+                f"{'✗' if done.failed else '✓'} {done.name} {duration((done.ended or 0) - done.started)}  ", style="dim"
+            )
         if board.stages and board.stages[-1].ended is None:
             stage = board.stages[-1]
             attempt = f" · attempt {board.attempt}" if board.attempt else ""

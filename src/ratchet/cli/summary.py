@@ -49,15 +49,18 @@ def print_goals(console: Console, title: str, goals: Sequence[Goal], verdicts: M
     if not goals:
         return
     passed = sum(goal.id in verdicts and verdicts[goal.id].passed for goal in goals)
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False, expand=False)
+    whys = [one_line(verdicts[goal.id].why, 200) if goal.id in verdicts else NOT_RUN for goal in goals]
+    # The reason gets what it needs, up to two fifths of the line; the command is cut to what is left.
+    room = console.width - 14
+    why_width = min(max(map(len, whys)), max(20, room * 2 // 5))
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
     table.add_column(width=1)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=3)
-    table.add_column(overflow="fold", ratio=2)
-    for goal in goals:
+    table.add_column(width=6, no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(10, room - why_width))
+    table.add_column(overflow="fold", width=why_width)
+    for goal, why in zip(goals, whys, strict=True):
         verdict = verdicts.get(goal.id)
         mark = Text("✓", "green") if verdict and verdict.passed else Text("✗" if verdict else "-", "red")
-        why = one_line(verdict.why, 200) if verdict else NOT_RUN
         table.add_row(mark, Text(goal.kind.value, "dim"), Text(one_line(goal.command, 300)), Text(why))
     console.print()
     console.print(Text(f"{title}: {passed} of {len(goals)} passed", "bold"))

@@ -17,21 +17,23 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 
 from ratchet.errors import UsageError
 from ratchet.exports.script import comment, portable, recipe_script
-from ratchet.records import Environment, RecipeStep
+from ratchet.records import Environment, Recipe, RecipeStep
+from ratchet.sandbox.bases import PACKAGES
 
 _UBUNTU = frozenset({"focal", "jammy", "noble", "plucky", "questing", "resolute"})
-_PLACE = "/opt/ratchet"
+_PLACE = "/usr/local/lib/ratchet"
 _ENTRYPOINT = f"""#!/bin/sh
-# Starts what the environment needs, then becomes the command that was asked for.
+# Starts what the environment needs, as root; then becomes the command that was asked for, as dev.
 set -e
 {_PLACE}/start.sh
-exec "$@"
+exec setpriv --reuid dev --regid dev --init-groups env HOME=/home/dev USER=dev LOGNAME=dev "$@"
 """
 
 
@@ -56,7 +58,7 @@ def write(environment: Environment, directory: Path, *, image: str | None = None
     if environment.recipe.start:
         _write_script(directory / "start.sh", _with_shebang(environment.recipe.start))
         _write_script(directory / "entrypoint.sh", _ENTRYPOINT)
-    lines = [*_head(environment, image), *_steps(environment.recipe.steps, directory), *_tail(environment)]
+    lines = [*_head(environment, image), *_steps(environment.recipe, directory), *_tail(environment)]
     dockerfile = directory / "Dockerfile"
     dockerfile.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return dockerfile
@@ -74,30 +76,39 @@ def public_image(environment: Environment) -> str:
 
 
 def _head(environment: Environment, image: str) -> Iterator[str]:
-    from ratchet.sandbox.bases import PACKAGES
-
     checkout = environment.checkout
-    version = f" {checkout.version}" if checkout.version else ""
-    yield f"# {comment(checkout.name + version)}, environment {environment.id[:12]}, written by ratchet."
+    name = f"{checkout.name} {checkout.version}" if checkout.version else checkout.name
+    # No name from a repository may be in the first line: there, `# syntax=…` would choose the program that builds.
+    yield "# Written by ratchet."
+    yield f"# {comment(name)}, environment {environment.id[:12]}."
     yield f"# Checkout {checkout.id[:12]}" + (f", commit {comment(checkout.commit)}." if checkout.commit else ".")
     yield f"FROM {image}"
     yield ""
-    yield "# What the base holds."
-    packages = " \\\n        ".join(sorted(PACKAGES))
+    yield "# What every base holds: these packages, uv, and an ordinary user."
     yield (
-        "RUN apt-get update \\\n    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \\\n"
-        f"        {packages}"
+        "RUN apt-get update \\\n"
+        "    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \\\n"
+        f"        {' '.join(PACKAGES)}"
+    )
+    yield (
+        f"RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir uv=={metadata.version('uv')} \\\n"
+        "    && ln -s /opt/uv/bin/uv /usr/local/bin/uv"
     )
     yield "RUN useradd --create-home --shell /bin/bash dev"
     yield "COPY --chown=dev:dev checkout/ /workspace/"
     yield "RUN chown dev:dev /workspace"
     yield "WORKDIR /workspace"
+    yield from _variables(environment.recipe.env)
 
 
-def _steps(steps: Sequence[RecipeStep], directory: Path) -> Iterator[str]:
+def _variables(env: Mapping[str, str]) -> Iterator[str]:
+    for name, value in portable(env).items():
+        yield f"ENV {name}={_quote(value)}"
+
+
+def _steps(recipe: Recipe, directory: Path) -> Iterator[str]:
     user = "root"
-    numbered = list(enumerate(steps, start=1))
-    for owner, group in groupby(numbered, key=lambda pair: pair[1].user):
+    for owner, group in groupby(enumerate(recipe.steps, start=1), key=lambda pair: pair[1].user):
         yield ""
         if owner != user:
             yield f"USER {owner}"
@@ -105,25 +116,26 @@ def _steps(steps: Sequence[RecipeStep], directory: Path) -> Iterator[str]:
         for number, step in group:
             if step.note:
                 yield f"# {comment(step.note)}"
-            yield from _write_step(number, step, directory) if step.path else _run_step(number, step, directory)
-    if user != "root":
-        yield "USER root"
+            yield from _write_step(number, step, directory) if step.path else _run_step(number, step, recipe, directory)
+    yield ""
+    wanted = "root" if recipe.start else "dev"
+    if user != wanted:
+        yield f"USER {wanted}"
 
 
-def _run_step(number: int, step: RecipeStep, directory: Path) -> Iterator[str]:
-    command = step.command.strip()
-    if not _fits_a_line(command):
-        name = f"{number:02d}.sh"
-        (directory / "steps").mkdir(exist_ok=True)
-        _write_script(directory / "steps" / name, _with_shebang(step.command))
-        yield f"COPY steps/{name} {_PLACE}/steps/{name}"
-        command = f"sh {_PLACE}/steps/{name}"
-    before = "".join(f"export {name}={shlex.quote(value)}; " for name, value in portable(step.env).items())
-    if "\n" in before:
-        raise UsageError(f"Step {number} of the recipe has an environment variable of several lines.")
+def _run_step(number: int, step: RecipeStep, recipe: Recipe, directory: Path) -> Iterator[str]:
+    own = {name: value for name, value in portable(step.env).items() if recipe.env.get(name) != value}
+    before = "".join(f"export {name}={shlex.quote(value)}; " for name, value in own.items())
     if step.cwd != "/workspace":
         before += f"cd {shlex.quote(step.cwd)} || exit 1; "
-    yield f"RUN {before}{command}"
+    command = before + step.command.strip()
+    if not _fits_a_line(command):
+        (directory / "steps").mkdir(exist_ok=True)
+        name = f"steps/{number:02d}.sh"
+        _write_script(directory / name, _with_shebang(command))
+        yield f"COPY {name} {_PLACE}/{name}"
+        command = f"sh {_PLACE}/{name}"
+    yield f"RUN {command}"
 
 
 def _fits_a_line(command: str) -> bool:
@@ -147,21 +159,18 @@ def _write_step(number: int, step: RecipeStep, directory: Path) -> Iterator[str]
 
 
 def _tail(environment: Environment) -> Iterator[str]:
-    yield ""
-    for name, value in portable(environment.recipe.env).items():
-        yield f"ENV {name}={_quote(value)}"
     if environment.recipe.start:
         yield f"COPY start.sh entrypoint.sh {_PLACE}/"
         yield f'ENTRYPOINT ["{_PLACE}/entrypoint.sh"]'
-    else:
-        yield "USER dev"
     yield 'CMD ["/bin/bash"]'
 
 
 def _quote(value: str) -> str:
-    """A value as ENV takes it: in double quotes, on one line."""
-    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("$", "\\$"), ("\n", " ")):
-        value = value.replace(plain, escaped)
+    """A value as ENV takes it, in double quotes."""
+    if "\n" in value:
+        raise UsageError("A variable of the environment has several lines, which a Dockerfile cannot express.")
+    for plain in ("\\", '"', "$"):
+        value = value.replace(plain, f"\\{plain}")
     return f'"{value}"'
 
 

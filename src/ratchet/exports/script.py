@@ -18,11 +18,12 @@ _MACHINE_SETTING = re.compile(
       | .*_(?:cert|cainfo|cafile|ca_bundle|ca_certs) | ssl_cert_(?:file|dir)
     ) $"""
 )
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def portable(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that belong to the environment and not to the machine that it was made on."""
-    return {name: value for name, value in env.items() if not _MACHINE_SETTING.match(name)}
+    return {n: value for n, value in env.items() if _NAME.fullmatch(n) and not _MACHINE_SETTING.match(n)}
 
 
 def recipe_script(recipe: Recipe, *, name: str) -> str:

@@ -1,0 +1,144 @@
+"""The Dockerfile export: what it holds, what it must not hold, and (slow) that it rebuilds the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ratchet.errors import UsageError
+from ratchet.exports import dockerfile
+from ratchet.exports.script import portable, recipe_script
+from ratchet.records import Audit, Base, Checkout, Environment, Recipe, RecipeStep
+
+ENV = {"PATH": "/opt/venv/bin:/usr/bin:/bin", "GREETING": 'say "hi" for $5'}
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    tree = tmp_path / "tree"
+    (tree / "src").mkdir(parents=True)
+    (tree / "src" / "mod.py").write_text("x = 1\n")
+    (tree / "run.sh").write_text("#!/bin/sh\n")
+    (tree / "run.sh").chmod(0o755)
+    (tree / "link").symlink_to("src/mod.py")
+    steps = (
+        RecipeStep(command="install -d -o dev /opt/venv", env=ENV, note="a place"),
+        RecipeStep(path="/opt/ratchet/requirements.txt", content="pytest\n", user="dev"),
+        RecipeStep(command="uv venv /opt/venv", user="dev", env=ENV | {"UV_EXCLUDE_NEWER": "2024-01-01"}),
+        RecipeStep(command="cat <<X\ntwo\nX", user="dev", env=ENV, cwd="/tmp"),
+    )
+    return Environment(
+        id="e" * 32,
+        name="example",
+        base=Base("base-1", "bookworm", "bookworm", "amd64", "mmdebstrap"),
+        checkout=Checkout("c" * 64, "example", "pypi:example", str(tree), version="1.0"),
+        recipe=Recipe(steps, ENV, ""),
+        layer="layer-1",
+        goals=(),
+        targets=(),
+        verdicts=(),
+        audit=Audit(),
+    )
+
+
+def with_recipe(environment: Environment, **changes: object) -> Environment:
+    return dataclasses.replace(environment, recipe=dataclasses.replace(environment.recipe, **changes))  # type: ignore[arg-type]
+
+
+def test_the_recipe_is_readable_and_in_order(environment: Environment, tmp_path: Path) -> None:
+    lines = dockerfile.write(environment, tmp_path / "out").read_text().splitlines()
+    assert "FROM debian:bookworm" in lines
+    wanted = [
+        "COPY --chown=dev:dev checkout/ /workspace/",
+        'ENV GREETING="say \\"hi\\" for \\$5"',
+        "# a place",
+        "RUN install -d -o dev /opt/venv",
+        "USER dev",
+        'COPY --chown=dev:dev ["files/02", "/opt/ratchet/requirements.txt"]',
+        "RUN export UV_EXCLUDE_NEWER=2024-01-01; uv venv /opt/venv",
+        "RUN sh /usr/local/lib/ratchet/steps/04.sh",
+        'CMD ["/bin/bash"]',
+    ]
+    assert [line for line in lines if line in wanted] == wanted
+    assert lines.count("USER dev") == 1  # steps of one user are one group, and the image ends as dev
+
+
+def test_the_context_is_complete(environment: Environment, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    dockerfile.write(environment, out)
+    assert (out / "checkout/src/mod.py").read_text() == "x = 1\n"
+    assert (out / "checkout/run.sh").stat().st_mode & 0o111
+    assert (out / "checkout/link").is_symlink()
+    assert (out / "files/02").read_text() == "pytest\n"
+    assert (out / "steps/04.sh").read_text() == "#!/bin/sh\ncd /tmp || exit 1; cat <<X\ntwo\nX\n"
+    assert "uv venv /opt/venv" in (out / "recipe.sh").read_text()
+    assert not (out / "start.sh").exists()
+
+
+def test_a_start_script_is_run_first(environment: Environment, tmp_path: Path) -> None:
+    text = dockerfile.write(with_recipe(environment, start="service x start"), tmp_path / "out").read_text()
+    assert "ENTRYPOINT" in text
+    assert text.index("USER root") > text.index("USER dev")  # services are started as root
+    assert "service x start" in (tmp_path / "out/start.sh").read_text()
+    assert "--reuid dev" in (tmp_path / "out/entrypoint.sh").read_text()
+
+
+def test_nothing_of_the_machine_goes_along(environment: Environment, tmp_path: Path) -> None:
+    secret = {
+        "PIP_INDEX_URL": "https://user:hunter2@mirror.invalid/simple",
+        "UV_DEFAULT_INDEX": "https://mirror.invalid/hunter2",
+        "https_proxy": "http://127.0.0.1:3128/hunter2",
+        "SSL_CERT_FILE": "/etc/ssl/hunter2",
+        "NODE_EXTRA_CA_CERTS": "/etc/ssl/hunter2",
+        "SOME_API_TOKEN": "hunter2",
+        "bad name\nRUN evil": "hunter2",
+    }
+    steps = tuple(dataclasses.replace(step, env={**step.env, **secret}) for step in environment.recipe.steps)
+    out = tmp_path / "out"
+    dockerfile.write(with_recipe(environment, steps=steps, env=ENV | secret), out)
+    texts = [path.read_text() for path in out.rglob("*") if path.is_file()]
+    assert len(texts) > 5
+    assert not [text for text in texts if "hunter2" in text or "evil" in text]
+    assert portable(ENV | {"LANG": "C.UTF-8", "UV_EXCLUDE_NEWER": "2024"}).keys() == {*ENV, "LANG", "UV_EXCLUDE_NEWER"}
+
+
+def test_a_name_from_the_repository_cannot_choose_the_builder(environment: Environment, tmp_path: Path) -> None:
+    named = dataclasses.replace(environment.checkout, name="syntax=evil/frontend\nRUN evil", version=None)
+    text = dockerfile.write(dataclasses.replace(environment, checkout=named), tmp_path / "out").read_text()
+    assert text.startswith("# Written by")
+    assert not [line for line in text.splitlines() if line.startswith("RUN evil")]
+
+
+def test_the_directory_must_be_free(environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious").write_text("x")
+    with pytest.raises(UsageError, match="not an empty directory"):
+        dockerfile.write(environment, tmp_path / "full")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["precious"]
+
+
+def test_an_imported_base_needs_an_image(environment: Environment, tmp_path: Path) -> None:
+    imported = dataclasses.replace(environment, base=dataclasses.replace(environment.base, suite=None))
+    with pytest.raises(UsageError, match="imported") as caught:
+        dockerfile.write(imported, tmp_path / "out")
+    assert "--from" in caught.value.remedy
+    assert not (tmp_path / "out").exists()
+    assert "FROM example:1\n" in dockerfile.write(imported, tmp_path / "out", image="example:1").read_text()
+
+
+def test_the_script_does_what_the_recipe_says(environment: Environment, tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "file"
+    steps = (
+        RecipeStep(path=str(target), content="it's $HOME\n", mode=0o600, note="a\nnote"),
+        RecipeStep(
+            command="printf %s \"$WHO\" >>file\nprintf ' two lines' >>file", cwd=str(target.parent), env={"WHO": "me"}
+        ),
+    )
+    script = tmp_path / "recipe.sh"
+    script.write_text(recipe_script(Recipe(steps), name="x"))
+    subprocess.run(["sh", script], check=True)
+    assert target.read_text() == "it's $HOME\nme two lines"
+    assert target.stat().st_mode & 0o777 == 0o600
