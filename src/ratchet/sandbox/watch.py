@@ -1,0 +1,117 @@
+"""The watchdog of a running sandbox: disk and processes. (The kernel holds memory and cpu; `command` holds time.)
+
+File systems without quotas cannot be told how much a directory may hold. So the sandbox's own files are measured,
+less often the longer that takes, and the free space of the file system is looked at all the time: that also shows
+files that were deleted and are still open, and ends the sandbox before the machine is full.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ratchet.errors import MachineError
+from ratchet.records import LimitHit, Limits
+from ratchet.sandbox.cgroups import Cgroup
+
+TICK_S = 0.25
+_RESERVE_BYTES, _RESERVE_SHARE = 1 << 30, 0.02
+_RESERVE_INODES = 50_000
+_FORKS_REFUSED_S = 3.0
+
+
+class DiskGauge:
+    """How much the directories hold, in the background: `exceeded` never waits."""
+
+    def __init__(self, directories: Sequence[Path], max_bytes: int) -> None:
+        self.directories = list(directories)
+        self._max_bytes = max_bytes
+        self._measuring: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._due = 0.0
+        self._last_bytes = 0
+
+    def exceeded(self) -> bool:
+        now = time.monotonic()
+        if self._measuring is None and now >= self._due:
+            self._started = now
+            self._measuring = subprocess.Popen(
+                ["du", "-scx", "--block-size=1", "--", *map(str, self.directories)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # files vanish while it looks
+                start_new_session=True,
+            )
+        elif self._measuring is not None and self._measuring.poll() is not None:
+            text = self._measuring.communicate()[0].decode()
+            self._measuring = None
+            self._due = now + min(30.0, max(1.0, 20 * (now - self._started)))
+            self._last_bytes = int(text.splitlines()[-1].split()[0]) if text else 0
+        return self._last_bytes > self._max_bytes
+
+    def close(self) -> None:
+        if self._measuring is not None:
+            self._measuring.kill()
+            self._measuring.communicate()
+            self._measuring = None
+
+
+def machine_is_full(directory: Path) -> bool:
+    """Whether the file system has come to the reserve that we leave to the rest of the machine."""
+    usage = os.statvfs(directory)
+    free_bytes, total_bytes = usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize
+    if free_bytes < min(max(_RESERVE_BYTES, _RESERVE_SHARE * total_bytes), total_bytes / 4):
+        return True
+    return usage.f_files > 0 and usage.f_favail < min(_RESERVE_INODES, usage.f_files / 20)
+
+
+def refuse_full_machine(directory: Path) -> None:
+    if machine_is_full(directory):
+        raise MachineError(
+            f"the file system of {directory} is nearly full",
+            remedy="`ratchet gc` removes what no environment needs; or set RATCHET_HOME to a larger file system",
+        )
+
+
+class Watch:
+    """A thread that ends the sandbox (`kill`) at the first limit it finds passed, and says which in `hit`."""
+
+    def __init__(self, limits: Limits, cgroup: Cgroup, gauge: DiskGauge, kill: Callable[[], None]) -> None:
+        self.hit: LimitHit | None = None
+        self._limits = limits
+        self._cgroup = cgroup
+        self._gauge = gauge
+        self._kill = kill
+        self._refused_since: float | None = None
+        self._refused = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="ratchet-watch")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join()
+        self._gauge.close()
+
+    def _watch(self) -> None:
+        while not self._done.wait(TICK_S):
+            if machine_is_full(self._gauge.directories[0]) or self._gauge.exceeded():
+                self.hit = LimitHit.DISK
+            elif self._forks_refused_for_long():
+                self.hit = LimitHit.PROCESSES
+            if self.hit is not None:
+                self._kill()
+                return
+
+    def _forks_refused_for_long(self) -> bool:
+        refused, now = self._cgroup.forks_refused(), time.monotonic()
+        if refused == self._refused and self._cgroup.processes() < self._limits.processes:
+            self._refused_since = None
+            return False
+        self._refused = refused
+        self._refused_since = self._refused_since or now
+        return now - self._refused_since >= _FORKS_REFUSED_S
