@@ -26,9 +26,9 @@ Subscriber = Callable[["Event"], None]
 UNREADABLE = "unreadable"
 """The kind that `read` gives to a line inside the file that holds no event (a writer died in the middle of it)."""
 
-_USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<userinfo>[^\s/?#\"'<>]+)@")
+_USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://(?P<userinfo>[^\s/?#\"'<>]{1,2000})@")
 _SECRET_PARAMETER = re.compile(
-    r"(?P<name>[?&;](?:[\w.-]*(?:token|secret|password|passwd|signature|api[_-]?key)|sig|auth)=)[^\s&;#\"'<>]+",
+    r"(?P<name>[?&;](?:[\w.-]{0,40}(?:token|secret|password|passwd|signature|api[_-]?key)|sig|auth)=)[^\s&;#\"'<>]+",
     re.IGNORECASE,
 )
 _AUTHORIZATION = re.compile(

@@ -4,9 +4,10 @@
     index/KIND/KEY           which record of a kind is the latest one for a key
     checkouts/ID/            the files of a checkout (written by `sources`)
     layers/ID/               root file systems (written by the sandbox backend)
-    sandboxes/NAME/          running sandboxes; `state.json` names the layers in use (sandbox backend)
+    bases/NAME.json          bases (sandbox backend)
+    sandboxes/NAME/          running sandboxes, each with a `lock` that its process holds (sandbox backend)
     caches/CHECKOUT[-N]/     private download caches of installs
-    tmp/                     what is being made: renamed into place when complete, swept by `garbage`
+    tmp/                     what is being made: renamed into place when complete, else swept
     lock                     shared by whoever uses checkouts and layers, exclusive for garbage collection
 
 Nothing is made before the first write. Locks are `flock`s: they end with the process that holds them, however it ends.
@@ -16,13 +17,12 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from platformdirs import user_data_dir
 
 from ratchet.errors import StoreError, UsageError
 from ratchet.records import content_id, from_json, to_json
+from ratchet.scratch import Scratch, TakenError, locked
 
 Record = TypeVar("Record")
 
@@ -53,19 +54,19 @@ class Store:
         self.layers = self.home / "layers"
         self.sandboxes = self.home / "sandboxes"
         self.caches = self.home / "caches"
-        self.tmp = self.home / "tmp"
+        self.scratch = Scratch(self.home / "tmp")
 
     # ----------------------------------------------------------------------- records
 
-    def put(self, kind: str, record: Any, *, record_id: str | None = None) -> str:
+    def put(self, kind: str, record: Any, *, id: str | None = None) -> str:  # noqa: A002 - what it is called everywhere
         """Store a record and return its id: the one given, else the record's own `id`, else its content's hash.
 
         A record that is there already under that id is replaced. Readers see the old one or the new one.
         """
-        name = record_id or getattr(record, "id", None) or content_id(record)
+        name = id or getattr(record, "id", None) or content_id(record)
         data = to_json(record)
         envelope = {"format": _FORMAT, "kind": kind, "id": name, "sha256": _checksum(data), "record": data}
-        self._write(self._record_path(kind, name), json.dumps(envelope, indent=1).encode() + b"\n")
+        self.scratch.write_file(self._record_path(kind, name), json.dumps(envelope, indent=1).encode() + b"\n")
         return name
 
     def get(self, kind: str, record_id: str, record_type: type[Record]) -> Record:
@@ -134,7 +135,7 @@ class Store:
 
     def link(self, kind: str, key: str, record_id: str) -> None:
         """Make `id` the latest record of `kind` for `key` (for example the latest install of a checkout)."""
-        self._write(self.home / "index" / _check(kind) / _check(key), _check(record_id).encode() + b"\n")
+        self.scratch.write_file(self.home / "index" / _check(kind) / _check(key), _check(record_id).encode() + b"\n")
 
     def linked(self, kind: str, key: str) -> str | None:
         """The id of the latest record of `kind` for `key`; None when there is none, or it was removed."""
@@ -158,42 +159,26 @@ class Store:
     # ----------------------------------------------------------------------- directories and locks
 
     @contextmanager
-    def temporary(self) -> Iterator[Path]:
-        """A new directory on the store's file system, removed at the end with what is left in it.
-
-        It is locked while in use, so that a sweep can tell it from one whose process was killed.
-        """
-        self.tmp.mkdir(parents=True, exist_ok=True)
-        path = self.tmp / f"{os.getpid()}-{secrets.token_hex(6)}"
-        path.mkdir(mode=0o700)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield path
-        finally:
-            os.close(descriptor)
-            shutil.rmtree(path)
-
-    @contextmanager
     def shared(self) -> Iterator[None]:
         """Hold this while checkouts or layers are used: nothing is collected meanwhile. May be nested.
 
         Waits for a garbage collection that is running.
         """
-        with self._locked(self.home / "lock", fcntl.LOCK_SH):
+        with locked(self.home / "lock", fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold this while things are removed. UsageError, at once, when somebody uses the store."""
-        try:
-            with self._locked(self.home / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB):
-                yield
-        except BlockingIOError:
-            raise UsageError(
-                f"the store in {self.home} is in use by another ratchet process",
-                remedy="wait until running installs and shells have ended, and try again",
-            ) from None
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(self.home / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB))
+            except TakenError:
+                raise UsageError(
+                    f"the store in {self.home} is in use by another ratchet process",
+                    remedy="wait until running installs and shells have ended, and try again",
+                ) from None
+            yield
 
     @contextmanager
     def cache(self, checkout: str) -> Iterator[Path]:
@@ -202,69 +187,24 @@ class Store:
         The cache of the last install of the same checkout when that is free, else another one.
         """
         _check(checkout)
-        number = 0
-        while True:
+        for number in itertools.count():
             path = self.caches / (f"{checkout}-{number}" if number else checkout)
-            try:
-                with self._locked(path.with_name(path.name + ".lock"), fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    path.mkdir(exist_ok=True)
-                    os.utime(path)  # says to the garbage collection that it was used just now
-                    yield path
-                return
-            except _TakenError:
-                number += 1
-
-    @contextmanager
-    def _locked(self, path: Path, operation: int) -> Iterator[None]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
+            with ExitStack() as held:
                 try:
-                    fcntl.flock(descriptor, operation)
-                except BlockingIOError:
-                    raise _TakenError(path) from None
-                if not _same_file(descriptor, path):
-                    continue  # it was removed between the opening and the locking
-                yield
+                    held.enter_context(self.cache_lock(path))
+                except TakenError:
+                    continue
+                path.mkdir(exist_ok=True)
+                os.utime(path)  # says to the garbage collection that it was used just now
+                yield path
                 return
-            finally:
-                os.close(descriptor)
 
-    # ----------------------------------------------------------------------- files
+    def cache_lock(self, path: Path) -> AbstractContextManager[None]:
+        """The lock of one cache directory. TakenError when somebody uses it."""
+        return locked(path.with_name(path.name + ".lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _record_path(self, kind: str, record_id: str) -> Path:
         return self.home / "records" / _check(kind) / f"{_check(record_id)}.json"
-
-    def _write(self, path: Path, data: bytes) -> None:
-        """Write a file so that a crash at any moment leaves the old one or the new one, never a part."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.tmp.mkdir(parents=True, exist_ok=True)
-        temporary = self.tmp / f"{os.getpid()}-{secrets.token_hex(6)}.part"
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-class _TakenError(BlockingIOError):
-    """Somebody else holds the lock."""
-
-
-def _same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _check(name: str) -> str:

@@ -13,7 +13,9 @@ An existing directory wins over every other reading.
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def _fetch_directory(path: Path, store: Store) -> Checkout:
     name, source = printable(path.name) or "root", str(path)  # a relative path would mean nothing later
     if is_repository(path):
         return _fetch_repository(source, None, name, source, store, work_tree=(path / ".git").exists())
-    with store.temporary() as scratch:
+    with store.scratch.temporary() as scratch:
         content = lay_out(directory.read_entries(path, leave_out=(store.home,)), scratch / "tree")
         return _settle(store, content, Checkout("", name, source, "", date=_newest(content)))
 
@@ -68,7 +70,7 @@ def _fetch_archive(path: Path, store: Store) -> Checkout:
     for suffix in archive.SUFFIXES:
         stem = stem.removesuffix(suffix)
     name, _, version = stem.rpartition("-")
-    with store.temporary() as scratch:
+    with store.scratch.temporary() as scratch:
         content = lay_out(archive.read_entries(path), scratch / "tree", strip=True)
         about = Checkout(
             "", printable(name or stem), str(path), "", date=_newest(content), version=version if name else None
@@ -81,9 +83,10 @@ def _fetch_sdist(source: str, store: Store) -> Checkout:
         sdist = index.find(source[len("pypi:") :])
         key = f"sdist-{sdist.sha256}"
         known = store.latest("checkout", key, Checkout)
-        if known is not None and Path(known.path).is_dir():
-            return known
-        with store.temporary() as scratch:
+        if known is not None and (store.checkouts / known.id).is_dir():
+            os.utime(store.checkouts / known.id)
+            return replace(known, path=str(store.checkouts / known.id))
+        with store.scratch.temporary() as scratch:
             file = index.download(sdist, scratch)
             content = lay_out(archive.read_entries(file), scratch / "tree", strip=True)
             date = sdist.date or _newest(content)
@@ -110,7 +113,7 @@ def _fetch_git(source: str, store: Store) -> Checkout:
 
 
 def _fetch_repository(url: str, ref: str | None, name: str, source: str, store: Store, *, work_tree: bool) -> Checkout:
-    with store.temporary() as scratch:
+    with store.scratch.temporary() as scratch:
         if work_tree:
             snapshot = git.copy_work_tree(Path(url), scratch, leave_out=(store.home,))
         else:
@@ -163,6 +166,7 @@ def _settle(store: Store, content: Content, about: Checkout) -> Checkout:
     except OSError:
         if not path.is_dir():  # it is there already when another process, or an earlier fetch, made the same one
             raise
+    os.utime(path)  # says to the garbage collection that it is wanted now
     checkout = Checkout(
         id=content.id,
         name=about.name,
