@@ -40,3 +40,57 @@ group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TA
     missing                 a submodule or an LFS object that is referred to and absent
     readme, license, ci     the path of such a file
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ratchet.records import Checkout, Survey
+from ratchet.survey import (
+    build_files,
+    ci,
+    docs,
+    extensions,
+    nox,
+    pytest_config,
+    python_code,
+    python_manifests,
+    python_setup,
+    python_tests,
+    python_tools,
+    requirements,
+    submodules,
+    tox,
+)
+from ratchet.survey.findings import Findings
+from ratchet.survey.tree import Tree
+
+__all__ = ["survey"]
+
+# In order of authority: what comes first is what `Survey.first` gives.
+_READERS = (
+    python_manifests.read,
+    python_tools.read,
+    python_setup.read,
+    requirements.read,
+    tox.read,
+    nox.read,
+    pytest_config.read,
+    ci.read,
+    build_files.read,
+    docs.read,
+    python_code.read,
+    extensions.read,
+    python_tests.read,
+)
+
+
+def survey(checkout: Checkout) -> Survey:
+    """All facts about a checkout. Files that are too large, no text, or outside are left out; a manifest that
+    cannot be parsed is an `unreadable` fact. Nothing in a repository makes this raise, hang or run its code."""
+    tree = Tree(Path(checkout.path))
+    found = Findings()
+    submodules.note(tree, found, checkout.missing)
+    for read in _READERS:
+        read(tree, found)
+    return Survey(checkout.id, found.facts)
