@@ -16,6 +16,7 @@ from ratchet.cli.screen import clean, complain, duration, one_line, plural
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
 
     from ratchet.events import Event
 
@@ -39,6 +40,7 @@ class Board:
     attempt: int = 0
     command: str = ""
     command_started: float = 0.0
+    last_line: str = ""
     requests: int = 0
     refused: list[str] = field(default_factory=list)
 
@@ -69,7 +71,7 @@ class Board:
 
     def _command(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
         self.command = one_line(str(data.get("command", "")), 300)
-        self.command_started = self.clock()
+        self.command_started, self.last_line = self.clock(), ""
         return [(f"$ {self.command}", "command")]
 
     def _command_end(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -82,6 +84,7 @@ class Board:
 
     def _output(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
         text = clean(str(data.get("text", ""))).rstrip("\n")
+        self.last_line = one_line(text.rpartition("\n")[2], 300) or self.last_line
         return [(f"  | {line}", "output") for line in text.split("\n")] if text else []
 
     def _attempt(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -123,7 +126,7 @@ class PlainProgress:
     """Each milestone as one line with the time since the start: for pipes, logs and CI."""
 
     def __init__(self, title: str, *, verbose: bool) -> None:
-        self.board = Board(title=title)
+        self.board = Board(title=one_line(title, 60))
         self._lock = threading.Lock()  # the proxy's events come from threads of its own
         self._verbose = verbose
 
@@ -159,7 +162,7 @@ class LiveProgress:
     def __init__(self, title: str, console: Console, *, verbose: bool) -> None:
         from rich.live import Live
 
-        self.board = Board(title=title)
+        self.board = Board(title=one_line(title, 60))
         self._lock = threading.Lock()  # the proxy's events come from threads of its own
         self._verbose = verbose
         self._console = console
@@ -187,32 +190,46 @@ class LiveProgress:
         from rich.panel import Panel
         from rich.text import Text
 
-        board, width = self.board, options.max_width - 4
-        body = Text(no_wrap=True, overflow="ellipsis")
-        for done in (stage for stage in board.stages[-4:] if stage.ended is not None):
-            body.append(
-                f"{'✗' if done.failed else '✓'} {done.name} {duration((done.ended or 0) - done.started)}  ", style="dim"
-            )
-        if board.stages and board.stages[-1].ended is None:
-            stage = board.stages[-1]
-            attempt = f" · attempt {board.attempt}" if board.attempt else ""
-            body.append(f"▸ {stage.name}{attempt}", style="bold")
-        body.append("\n")
-        if board.command:
-            since = duration(board.clock() - board.command_started)
-            body.append(f"$ {one_line(board.command, max(10, width - len(since) - 6))}")
-            body.append(f"  {since}", style="dim")
-        else:
-            body.append("…", style="dim")
-        network = ""
+        board = self.board
+        body = Text("\n", no_wrap=True, overflow="ellipsis").join(
+            [self._stages(), *self._command(max(20, options.max_width - 4))]
+        )
+        subtitle = [duration(board.elapsed)]
         if board.requests:
-            network = f" · {plural(board.requests, 'request')}" + (
-                f", {len(board.refused)} refused" if board.refused else ""
-            )
+            refused = f", {len(board.refused)} refused" if board.refused else ""
+            subtitle.append(plural(board.requests, "request") + refused)
         yield Panel(
-            body, title=Text(board.title or "ratchet"), title_align="left",
-            subtitle=Text(f"{duration(board.elapsed)}{network} · Ctrl-C stops"), subtitle_align="right", height=4,
-        )  # fmt: skip
+            body,
+            title=Text(board.title),
+            title_align="left",
+            subtitle=Text(" · ".join([*subtitle, "Ctrl-C stops"])),
+            subtitle_align="right",
+            height=5,
+        )
+
+    def _stages(self) -> Text:
+        from rich.text import Text
+
+        line = Text()
+        for stage in self.board.stages[-4:]:
+            if stage.ended is not None:
+                mark = "✗" if stage.failed else "✓"
+                line.append(f"{mark} {stage.name} {duration(stage.ended - stage.started)}  ", style="dim")
+            else:
+                attempt = f" · attempt {self.board.attempt}" if self.board.attempt else ""
+                line.append(f"▸ {stage.name}{attempt}", style="bold")
+        return line
+
+    def _command(self, width: int) -> list[Text]:
+        """The command under way with its time, and the last line of its output."""
+        from rich.text import Text
+
+        board = self.board
+        if not board.command:
+            return [Text("…", "dim"), Text()]
+        since = f"  {duration(board.clock() - board.command_started)}"
+        command = one_line(f"$ {board.command}", width - len(since))
+        return [Text.assemble(command, (since, "dim")), Text(one_line(board.last_line, width), "dim")]
 
 
 Progress = PlainProgress | LiveProgress
@@ -225,8 +242,6 @@ def open_progress(title: str, *, verbose: bool = False) -> Progress:
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)
-    return (
-        PlainProgress(title, verbose=verbose)
-        if console.is_dumb_terminal
-        else LiveProgress(title, console, verbose=verbose)
-    )
+    if console.is_dumb_terminal:
+        return PlainProgress(title, verbose=verbose)
+    return LiveProgress(title, console, verbose=verbose)
