@@ -166,6 +166,7 @@ class OciSandbox:
         self._backend = backend
         self._claim = claimed
         self._container: Container | None = None
+        self._gauge = DiskGauge(spec.limits.disk_bytes, backend.cgroup(claimed.id))
         self._closed = False
         self._lock = threading.RLock()
         self._rootfs: RootFs | None = None
@@ -317,9 +318,9 @@ class OciSandbox:
     def _start(self, rootfs: RootFs) -> Container:
         backend, limits = self._backend, self.spec.limits
         cache = [Path(self.spec.cache)] if self.spec.cache else []
-        gauge = DiskGauge([*rootfs.own_directories, *cache], limits.disk_bytes)
+        self._gauge.start([*rootfs.own_directories, *cache], rootfs.path)
         name, group = backend.prefix + self.name, backend.cgroup(self.name)
-        container = Container(backend.runtime, name, group, self._claim.path, limits, gauge)
+        container = Container(backend.runtime, name, group, self._claim.path, limits, self._gauge)
         try:
             if self._network is not None:
                 container.attach(self._network.attach(container.pid, self.name))

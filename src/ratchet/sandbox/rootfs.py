@@ -80,9 +80,8 @@ class RootFs:
         layer = secrets.token_hex(16)
         if self.frozen:
             self.freeze()
-            below = [self._path(name) for name in self.opened_on]
-            changes = [self._path(name) for name in self.frozen]
-            merged = merge.merged(below, changes, self._directory / f"merge-{layer}", self.path.parent)
+            merged = self._directory / f"merged-{layer}"
+            merge.merge([self._path(name) for name in self.frozen], merged)
             self._layers.adopt(merged, layer)
         else:
             self._layers.adopt(self.upper, layer)

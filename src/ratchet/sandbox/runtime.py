@@ -217,13 +217,15 @@ def process_config(process: ProcessSpec, limits: Limits) -> dict[str, Any]:
 
 
 def _rlimits(limits: Limits) -> list[dict[str, Any]]:
+    # A last resort: the watchdog sees a file that is too large before it is twice that, and can say what happened.
+    file_bytes = limits.disk_bytes + max(limits.disk_bytes, 4 << 30)
     hard_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = 65_536 if hard_files == resource.RLIM_INFINITY else min(65_536, hard_files)
     return [
         {"type": f"RLIMIT_{name}", "soft": soft, "hard": hard}
         for name, soft, hard in (
             ("CORE", 0, 0),
-            ("FSIZE", limits.disk_bytes, limits.disk_bytes),
+            ("FSIZE", file_bytes, file_bytes),
             ("NOFILE", files, files),
             ("MEMLOCK", 8 << 20, 8 << 20),
             ("STACK", 8 << 20, 1 << 30),

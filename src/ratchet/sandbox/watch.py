@@ -7,6 +7,8 @@ files that were deleted and are still open, and ends the sandbox before the mach
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import subprocess
 import threading
@@ -22,23 +24,38 @@ TICK_S = 0.25
 _RESERVE_BYTES, _RESERVE_SHARE = 1 << 30, 0.02
 _RESERVE_INODES = 50_000
 _FORKS_REFUSED_S = 3.0
+_PROCESSES_LOOKED_AT, _FILES_LOOKED_AT = 500, 2000
 
 
 class DiskGauge:
-    """How much the directories hold, in the background: `exceeded` never waits."""
+    """How much the files of one sandbox hold, measured in the background: `exceeded` never waits for that.
 
-    def __init__(self, directories: Sequence[Path], max_bytes: int) -> None:
-        self.directories = list(directories)
+    Files that were deleted and are still open count: `du` cannot see them, so they are looked for at the processes.
+
+    What is above the limit when the limit first ends a command stays allowed, and a tenth of the limit more, so that
+    the next commands can look at what happened and clean up.
+    """
+
+    def __init__(self, max_bytes: int, cgroup: Cgroup) -> None:
         self._max_bytes = max_bytes
+        self._cgroup = cgroup
+        self._allowed_bytes = max_bytes
         self._measuring: subprocess.Popen[bytes] | None = None
-        self._started = 0.0
-        self._due = 0.0
+        self.directories: list[Path] = []
+        self._devices: set[int] = set()
+        self.start([], None)
+
+    def start(self, directories: Sequence[Path], root: Path | None) -> None:
+        """From now on it is about these directories, none within another, as mounted at `root`."""
+        self.directories = list(directories)
+        self._devices = {path.stat().st_dev for path in (*directories[:1], root) if path is not None}
         self._last_bytes = 0
+        self._due = self._soonest = 0.0
+        self._free_bytes = 0
 
     def exceeded(self) -> bool:
-        now = time.monotonic()
-        if self._measuring is None and now >= self._due:
-            self._started = now
+        if self._measuring is None and self._is_due():
+            self._free_bytes = _free_bytes(self.directories[0])
             self._measuring = subprocess.Popen(
                 ["du", "-scx", "--block-size=1", "--", *map(str, self.directories)],
                 stdin=subprocess.DEVNULL,
@@ -46,12 +63,13 @@ class DiskGauge:
                 stderr=subprocess.DEVNULL,  # files vanish while it looks
                 start_new_session=True,
             )
-        elif self._measuring is not None and self._measuring.poll() is not None:
-            text = self._measuring.communicate()[0].decode()
-            self._measuring = None
-            self._due = now + min(30.0, max(1.0, 20 * (now - self._started)))
-            self._last_bytes = int(text.splitlines()[-1].split()[0]) if text else 0
-        return self._last_bytes > self._max_bytes
+        elif self._measuring is not None:
+            self._collect(self._measuring)
+        if self._last_bytes <= self._allowed_bytes:
+            return False
+        if self._allowed_bytes == self._max_bytes:
+            self._allowed_bytes = self._last_bytes + self._max_bytes // 10
+        return True
 
     def close(self) -> None:
         if self._measuring is not None:
@@ -59,12 +77,46 @@ class DiskGauge:
             self._measuring.communicate()
             self._measuring = None
 
+    def _is_due(self) -> bool:
+        """In time, or sooner when half of what is left to the sandbox is gone from the disk, whoever took it."""
+        now = time.monotonic()
+        taken = self._free_bytes - _free_bytes(self.directories[0])
+        return now >= self._due or (now >= self._soonest and taken > (self._allowed_bytes - self._last_bytes) / 2)
+
+    def _collect(self, measuring: subprocess.Popen[bytes]) -> None:
+        pid, status, usage = os.wait4(measuring.pid, os.WNOHANG)
+        if pid == 0:
+            return
+        measuring.returncode = os.waitstatus_to_exitcode(status)
+        text = measuring.communicate()[0].decode()
+        self._measuring = None
+        self._last_bytes = (int(text.splitlines()[-1].split()[0]) if text else 0) + self._deleted_bytes()
+        now = time.monotonic()
+        self._soonest = now + 0.5
+        self._due = now + min(30.0, max(1.0, 20 * (usage.ru_utime + usage.ru_stime)))
+
+    def _deleted_bytes(self) -> int:
+        """Disk space of files that no directory names any more, and some process of the sandbox has open."""
+        sizes: dict[tuple[int, int], int] = {}
+        for pid in itertools.islice(self._cgroup.pids(), _PROCESSES_LOOKED_AT):
+            with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:  # the process may be gone
+                for entry in itertools.islice(entries, _FILES_LOOKED_AT):
+                    info = entry.stat()
+                    if info.st_nlink == 0 and info.st_dev in self._devices:
+                        sizes[info.st_dev, info.st_ino] = info.st_blocks * 512
+        return sum(sizes.values())
+
+
+def _free_bytes(directory: Path) -> int:
+    usage = os.statvfs(directory)
+    return usage.f_bavail * usage.f_frsize
+
 
 def machine_is_full(directory: Path) -> bool:
     """Whether the file system has come to the reserve that we leave to the rest of the machine."""
     usage = os.statvfs(directory)
-    free_bytes, total_bytes = usage.f_bavail * usage.f_frsize, usage.f_blocks * usage.f_frsize
-    if free_bytes < min(max(_RESERVE_BYTES, _RESERVE_SHARE * total_bytes), total_bytes / 4):
+    total_bytes = usage.f_blocks * usage.f_frsize
+    if _free_bytes(directory) < min(max(_RESERVE_BYTES, _RESERVE_SHARE * total_bytes), total_bytes / 4):
         return True
     return usage.f_files > 0 and usage.f_favail < min(_RESERVE_INODES, usage.f_files / 20)
 
