@@ -334,7 +334,32 @@ _NAMED_BY_MODULE = MappingProxyType(
 
 # Packages whose parts come from different distributions: the dotted name decides.
 NAMESPACES = frozenset(
-    ["google", "google.cloud", "azure", "azure.storage", "azure.keyvault", "backports", "jaraco", "ruamel", "sphinxcontrib", "zope", "zc", "repoze", "flaskext", "paste", "opentelemetry", "opentelemetry.exporter", "databricks", "snowflake", "logilab", "pdm", "poetry", "oslo", "collective", "plone"]
+    [
+        "google",
+        "google.cloud",
+        "azure",
+        "azure.storage",
+        "azure.keyvault",
+        "backports",
+        "jaraco",
+        "ruamel",
+        "sphinxcontrib",
+        "zope",
+        "zc",
+        "repoze",
+        "flaskext",
+        "paste",
+        "opentelemetry",
+        "opentelemetry.exporter",
+        "databricks",
+        "snowflake",
+        "logilab",
+        "pdm",
+        "poetry",
+        "oslo",
+        "collective",
+        "plone",
+    ]
 )
 
 
