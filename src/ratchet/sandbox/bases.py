@@ -27,7 +27,7 @@ import uv
 
 from ratchet.errors import MachineError, SandboxError, UsageError
 from ratchet.records import Base, from_json, to_json
-from ratchet.sandbox.client_files import AptSource
+from ratchet.sandbox.client_files import AptSource, apt_sources
 from ratchet.sandbox.clients import ClientSettings
 from ratchet.sandbox.images import fetch_root
 from ratchet.sandbox.root_archive import BASE_USER, EPOCH, host_architecture, normalise
@@ -42,6 +42,7 @@ __all__ = [
     "list_bases",
     "load",
     "save",
+    "sources_of",
 ]
 
 # Each was built and started once. The Python of a suite is the one that its `python3` package names.
@@ -226,6 +227,16 @@ def _mirrors(suite: str, sources: Sequence[AptSource]) -> list[str]:
                      and each.suite.endswith("-security")), None)  # fmt: skip
     lines = [f"deb {archive} {suite} main", f"deb {archive} {suite}-updates main"] if archive else []
     return lines + ([f"deb {security} {suite}-security main"] if archive and security else [])
+
+
+def sources_of(home: Path, base: Base, clients: ClientSettings) -> tuple[AptSource, ...]:
+    """Where the packages of a base come from: this machine's own sources for its suite, or those that mmdebstrap wrote
+    into the base. What an imported base says is not asked: it must not choose where this machine connects to."""
+    words = [line.split() for line in _mirrors(base.suite or "", clients.apt)]
+    own = tuple(AptSource(uri, suite, tuple(components)) for _, uri, suite, *components in words)
+    if own or not base.origin.startswith("mmdebstrap "):
+        return own
+    return apt_sources(home / "layers" / base.id)
 
 
 @contextlib.contextmanager
