@@ -42,7 +42,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J[red]x[/red]\x9b31m\u202e\x1b[1;1Hend\x00"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scratch_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -306,16 +306,16 @@ def test_importing_the_program_loads_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_version_without_a_home(home: Path) -> None:
+def test_version_without_a_home(scratch_home: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from ratchet.cli.main import run; run()", "--version"],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "RATCHET_HOME": str(home)},
+        env={**os.environ, "RATCHET_HOME": str(scratch_home)},
     )
     assert done.stdout.startswith("ratchet ")
-    assert not home.exists()
+    assert not scratch_home.exists()
 
 
 # --------------------------------------------------------------------------- quantities, documentation

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratchet.cli.options import AsJson, EnvironmentName, Verbose
-from ratchet.cli.screen import ExitCode, complain, say, say_json, say_table
+from ratchet.cli.options import AsJson, EnvironmentName, TimeLimit, Verbose
+from ratchet.cli.screen import ExitCode, clean, complain, say, say_json, say_table
 from ratchet.errors import UsageError
 
 if TYPE_CHECKING:
     from ratchet.protocols import Sandbox
-    from ratchet.records import Environment
+    from ratchet.records import Environment, Limits
     from ratchet.sandbox.oci import OciBackend
 
 KIND = "environment"
@@ -115,20 +116,26 @@ def verify(name: EnvironmentName, verbose: Verbose = False, as_json: AsJson = Fa
 def run(
     name: EnvironmentName,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments, after --.")],
+    time_limit: TimeLimit = "30m",
 ) -> None:
     """Run a command in a fresh fork of an environment: offline, as user dev in /workspace, the start script up.
 
-    The exit status is the command's. Nothing that it changes stays.
+    Its output, both streams in one, goes to standard output; its exit status is ours. What it changes is gone
+    afterwards.
     """
     import shlex
+
+    from ratchet.cli.quantities import parse_seconds
+    from ratchet.records import Limits
 
     command = command[1:] if command[:1] == ["--"] else command
     if not command:
         raise UsageError("There is no command to run.", remedy=f"ratchet env run {name} -- COMMAND")
     line = command[0] if len(command) == 1 else shlex.join(command)
     environment = _get(name)
-    with _fork(environment) as (_, sandbox):
-        result = sandbox.run(line, user="dev", cwd="/workspace", env=environment.recipe.env, on_output=_stream)
+    limits = Limits(time_s=parse_seconds(time_limit))
+    with _fork(environment, limits) as (_, sandbox):
+        result = sandbox.run(line, user="dev", cwd="/workspace", env=environment.recipe.env, on_output=_streamer())
     if result.limit is not None:
         complain(f"ratchet: the {result.limit.value} limit ended it after {result.seconds:.0f} s")
     raise typer.Exit(ExitCode.OUR_FAULT if result.exit_status is None else result.exit_status)
@@ -138,6 +145,7 @@ def run(
 def shell(name: EnvironmentName) -> None:
     """Open an interactive shell in a fresh fork of an environment. Nothing that is changed there stays."""
     from ratchet.cli.terminal import attach
+    from ratchet.records import Limits
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
@@ -145,7 +153,7 @@ def shell(name: EnvironmentName) -> None:
             remedy=f"ratchet env run {name} -- COMMAND runs one command",
         )
     environment = _get(name)
-    with _fork(environment) as (backend, sandbox):
+    with _fork(environment, Limits()) as (backend, sandbox):
         complain(
             f"A fresh fork of {environment.name}: offline, user dev. What you change is gone when you leave (exit)."
         )
@@ -205,17 +213,16 @@ def _all() -> list[Environment]:
 
 
 @contextmanager
-def _fork(environment: Environment) -> Iterator[tuple[OciBackend, Sandbox]]:
+def _fork(environment: Environment, limits: Limits) -> Iterator[tuple[OciBackend, Sandbox]]:
     """A new offline sandbox of the environment, with its start script up."""
     from ratchet.autoinstall.verify import environment_layers, start
     from ratchet.autoinstall.workshop import Workshop
     from ratchet.errors import SandboxError
-    from ratchet.records import Limits
     from ratchet.store import default_home
 
     with (
         Workshop.open(default_home()) as workshop,
-        workshop.offline(environment_layers(workshop, environment), Limits()) as sandbox,
+        workshop.offline(environment_layers(workshop, environment), limits) as sandbox,
     ):
         started = start(sandbox, environment.recipe)
         if started is not None and not started.ok:
@@ -226,12 +233,16 @@ def _fork(environment: Environment) -> Iterator[tuple[OciBackend, Sandbox]]:
         yield workshop.backend, sandbox
 
 
-def _stream(data: bytes) -> None:
-    """The output of the user's own command. On a terminal it may not steer it; in a pipe it goes as it is."""
-    from ratchet.cli.screen import clean
+def _streamer() -> Callable[[bytes], None]:
+    """What prints the output of the user's own command. It may not steer a terminal; in a pipe it goes as it is."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    steerable = sys.stdout.isatty()
 
-    if sys.stdout.isatty():
-        sys.stdout.write(clean(data.decode(errors="replace")))
-    else:
-        sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+    def stream(data: bytes) -> None:
+        if steerable:
+            sys.stdout.write(clean(decoder.decode(data)))
+        else:
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+    return stream

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ratchet.cli.options import AllowHost, AsJson, Source, Verbose
+from ratchet.cli.options import AllowHost, AsJson, Source, TimeLimit, Verbose
 from ratchet.cli.screen import ExitCode, say_json
 
 
@@ -22,9 +22,7 @@ def install(
     ] = None,
     allow_host: AllowHost = None,
     max_attempts: Annotated[int, typer.Option(min=1, metavar="N", help="Attempts before it is discarded.")] = 5,
-    time_limit: Annotated[
-        str, typer.Option(metavar="TIME", help="Wall time of one command: seconds, or like 30m or 2h.")
-    ] = "30m",
+    time_limit: TimeLimit = "30m",
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the sandbox, like 512M or 8G.")] = "8G",
 ) -> None:
     """Turn a repository into a verified environment, or say why that cannot be done.

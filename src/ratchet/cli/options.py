@@ -20,3 +20,7 @@ AllowHost = Annotated[
         help="Let the install phase reach this host, beside the package indexes; may be repeated.",
     ),
 ]
+TimeLimit = Annotated[
+    str,
+    typer.Option("--time-limit", metavar="TIME", help="Wall time of one command: seconds, or like 30m or 2h."),
+]

@@ -5,10 +5,12 @@ A `Board` holds what the events said so far and knows no screen; `PlainProgress`
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -166,6 +168,7 @@ class LiveProgress:
         self._lock = threading.Lock()  # the proxy's events come from threads of its own
         self._verbose = verbose
         self._console = console
+        self._quiet = ExitStack()
         self._live = Live(self, console=console, refresh_per_second=4, transient=True)
 
     def __call__(self, event: Event) -> None:
@@ -180,11 +183,13 @@ class LiveProgress:
                 self._console.print(Text(indent + line, style=_STYLES[style]), soft_wrap=True)
 
     def __enter__(self) -> Self:
+        self._quiet.enter_context(_no_control_echo(self._console))
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        self._quiet.close()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.panel import Panel
@@ -230,6 +235,25 @@ class LiveProgress:
         since = f"  {duration(board.clock() - board.command_started)}"
         command = one_line(f"$ {board.command}", width - len(since))
         return [Text.assemble(command, (since, "dim")), Text(one_line(board.last_line, width), "dim")]
+
+
+@contextmanager
+def _no_control_echo(console: Console) -> Iterator[None]:
+    """A terminal that prints `^C` beside the panel moves the cursor, and the panel could not be wiped cleanly."""
+    import termios
+
+    descriptor = console.file.fileno() if console.is_terminal else -1
+    if descriptor < 0 or not os.isatty(descriptor):
+        yield
+        return
+    before = termios.tcgetattr(descriptor)
+    changed = list(before)
+    changed[3] &= ~termios.ECHOCTL
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 Progress = PlainProgress | LiveProgress
