@@ -2,7 +2,8 @@
 
 The kinds of fact (`Fact.kind`), with what `value` and `group` hold. Where a kind comes from several places, the
 group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TARGET`, `just:RECIPE`, `hatch:ENV`,
-`docker`, `compose:SERVICE`, `devcontainer`, `pre-commit`, `extra:NAME`, `group:NAME`, `file:PATH`, `setup.py`, `conda`.
+`pdm:SCRIPT`, `poe:TASK`, `docker`, `compose:SERVICE`, `devcontainer`, `pre-commit`, `extra:NAME`, `group:NAME`,
+`file:PATH`, `setup.py`, `conda`, `pytest`.
 
     project-name            distribution name
     project-version         version as the manifests or PKG-INFO say it
@@ -14,30 +15,39 @@ group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TA
     requirement             PEP 508, needed at run time
     extra-requirement       PEP 508; group extra:NAME
     group-requirement       PEP 508; group group:NAME (PEP 735, Poetry, PDM), tox:ENV, nox:SESSION, hatch:ENV, ci:JOB,
-                            file:PATH, readme, setup.py (tests_require), conda
+                            file:PATH, readme, setup.py (tests_require), conda. A group holds all that it installs:
+                            included groups and files are in it too, with the file and line where they stand
+    used-extra              name of an extra of the project that tox:ENV, nox:SESSION, ci:JOB, … installs
+    used-group              name of a dependency group that one of these installs
     constraint              PEP 508; group file:PATH
     requirement-file        path of a requirements file; group: test, dev, docs, lint, build, runtime or constraint
-    direct-requirement      a requirement that is no package of an index (git+https://…, a path); group as above
+    direct-requirement      a requirement that is no package of an index (git+https://…, a path) or cannot be
+                            parsed; group as above
     test-command            a command that runs tests; likewise build-command, lint-command, install-command,
                             docs-command, launch-command, and command for the rest
     system-package          a Debian package that CI, a Dockerfile or the README installs
     environment-variable    NAME=VALUE
     service                 "postgres:16" (image or name); group compose:SERVICE or ci:JOB
-    import-name             a top-level module or package that the project provides; `file` is where it lives
+    import-name             a top-level module or package that the project provides, dotted where it lies in a
+                            namespace package ("zope.interface"); `file` is where it lives (a folder for a package)
     module                  a dotted module of the project, importable without extension modules being known
     extension-module        dotted name of a compiled module; group: c, c++, cython, cffi, rust, fortran
     console-script          "name=module:function"
     main-module             a package that has __main__.py
     test-file               path of a file with tests; group: pytest, unittest or doctest style
-    test-count              number of test functions and methods in `file`, counted in the syntax tree
-    test-import             top-level module that test files import
-    undeclared-import       top-level module that no manifest, standard library or checkout provides; group: test, package
+    test-count              number of test functions and methods in `file`, counted in the syntax tree (parameters not
+                            multiplied); group as of test-file
+    test-import             top-level module that test files import and the checkout does not hold ("google.cloud" for
+                            namespaces); group: "", or optional where its absence is provided for or fails one test only
+    undeclared-import       such a module that no manifest or standard library provides either; group: test,
+                            test-optional, package (only what importing the package needs)
     pytest-option           one word of addopts
-    pytest-setting          "key=value" from the pytest configuration
+    pytest-setting          "key=value" from the pytest configuration in force; one fact for each value of a list
     pytest-plugin           a plugin named by pytest_plugins, required_plugins or -p; group: where
     tool                    a configured tool: ruff, flake8, mypy, pylint, sphinx, mkdocs, pre-commit, coverage, …
     version-source          setuptools-scm, hatch-vcs, pbr, versioneer, dunamai, …: where git metadata gives the version
-    missing                 a submodule or an LFS object that is referred to and absent
+    missing                 a submodule or an LFS object that is referred to and absent; group: submodule, lfs
+    unreadable              why a manifest or configuration file could not be parsed; `file` is that file
     readme, license, ci     the path of such a file
 """
 
@@ -93,4 +103,5 @@ def survey(checkout: Checkout) -> Survey:
     submodules.note(tree, found, checkout.missing)
     for read in _READERS:
         read(tree, found)
+    requirements.settle_own(found)
     return Survey(checkout.id, found.facts)

@@ -7,17 +7,23 @@ import re
 from typing import Any
 
 from ratchet.survey.findings import Findings
-from ratchet.survey.formats import UnreadableError, at, items, line_of, parse_yaml, strings, table, word
+from ratchet.survey.formats import UnreadableError, at, items, line_of, names, parse_yaml, strings, table, word
 from ratchet.survey.requirements import note_requirement
 from ratchet.survey.shell import note_script, note_variable
 from ratchet.survey.tree import Tree, is_vendored
 
 MAX_TARGETS = 120
 # Conda's names for what an index has under another name, and what only conda has.
-_NOT_DISTRIBUTIONS = frozenset(
-    "python pip conda mamba nomkl compilers cxx-compiler c-compiler fortran-compiler gcc gxx make cmake ninja pandoc "
-    "graphviz git nodejs libgdal proj geos hdf5 libnetcdf openmpi mpich blas openblas mkl doxygen curl".split()
+_NOT_DISTRIBUTIONS = names(
+    """
+    python pip conda mamba nomkl compilers cxx-compiler c-compiler fortran-compiler gcc gxx make cmake ninja
+    pandoc graphviz git nodejs libgdal proj geos hdf5 libnetcdf openmpi mpich blas openblas mkl doxygen curl
+    """
 )
+_HOOK_TOOLS = (
+    "ruff", "black", "flake8", "mypy", "isort", "pylint", "codespell", "bandit", "pyupgrade", "yapf", "prettier",
+    "pyright",
+)  # fmt: skip
 _CONDA_NAMES = {"pytables": "tables", "python-build": "build", "matplotlib-base": "matplotlib", "dask-core": "dask",
                 "pyqt": "pyqt5", "pytorch": "torch", "msgpack-python": "msgpack", "pre-commit": "pre-commit",
                 "importlib_metadata": "importlib-metadata", "flask-cors": "flask-cors"}  # fmt: skip
@@ -174,8 +180,7 @@ def _read_pre_commit(_tree: Tree, found: Findings, path: str, data: Any) -> None
     for repository in items(at(data, "repos")):
         for hook in items(at(repository, "hooks")):
             name = word(at(hook, "id"))
-            tool = next((tool for tool in ("ruff", "black", "flake8", "mypy", "isort", "pylint", "codespell", "bandit",
-                                           "pyupgrade", "yapf", "prettier", "pyright") if tool in name), "")  # fmt: skip
+            tool = next((each for each in _HOOK_TOOLS if each in name), "")
             found.add("tool", tool, path, line_of(at(hook, "id")), "pre-commit")
 
 

@@ -32,7 +32,8 @@ def read(tree: Tree, found: Findings) -> None:
         (_circle, (".circleci/config.yml", "circle.yml")),
         (_azure, ("azure-pipelines.yml", "azure-pipelines.yaml", ".azure-pipelines/*.yml", ".azure-pipelines.yml",
                   "azure-pipelines/*.yml")),
-        (_plain, (".cirrus.yml", ".woodpecker.yml", ".builds/*.yml", "appveyor.yml", ".appveyor.yml", ".semaphore/*.yml",
+        (_plain, (".cirrus.yml", ".woodpecker.yml", ".builds/*.yml", "appveyor.yml", ".appveyor.yml",
+                  ".semaphore/*.yml",
                   ".drone.yml", "bitbucket-pipelines.yml", ".readthedocs.yml", ".readthedocs.yaml")),
     )  # fmt: skip
     for reader, patterns in readers:
@@ -45,7 +46,7 @@ def read(tree: Tree, found: Findings) -> None:
 
 
 def _at_top(path: str) -> bool:
-    return path.count("/") == 0 or path.startswith(".") or path.startswith("azure-pipelines/")
+    return path.count("/") == 0 or path.startswith((".", "azure-pipelines/"))
 
 
 # --------------------------------------------------------------------------- GitHub Actions
@@ -124,7 +125,7 @@ def _note_pythons(found: Findings, matrix: Any, path: str, group: str) -> None:
 
 
 def _note_python(found: Findings, text: str, path: str, line: int, group: str) -> None:
-    for match in _PYTHON.finditer(text):
+    for match in _PYTHON.finditer(text) if "pypy" not in text.lower() else ():
         found.add("python-version", match.group(1), path, line, group)
 
 
@@ -235,7 +236,7 @@ def _plain(tree: Tree, found: Findings, path: str, data: Any) -> None:
     for mapping in walk_yaml(data):
         keys = tuple(
             key for key in mapping
-            if str(key).endswith(("script", "commands")) or key in ("install", "build_script", "test_script", "setup", "tasks")
+            if str(key).endswith(("script", "commands")) or key in ("install", "setup", "tasks")
         )  # fmt: skip
         _note_keys(tree, found, path, "ci:" + path.rsplit("/", 1)[-1].split(".")[-2], mapping, keys)
         for package in strings(mapping.get("apt_packages")) + strings(mapping.get("packages")):

@@ -6,13 +6,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ratchet.survey.commands import classify, unwrapped
 from ratchet.survey.findings import Findings
-from ratchet.survey.shell import classify, note_script, unwrapped
+from ratchet.survey.formats import names
+from ratchet.survey.shell import note_script
 from ratchet.survey.tree import Tree, is_vendored
 
 MAX_FILES = 60
 
-_SHELL = frozenset("sh bash shell zsh console shell-session shellsession terminal sh-session ps1con bat".split())
+_SHELL = names(
+    """
+    sh bash shell zsh console shell-session shellsession terminal sh-session ps1con bat
+    """
+)
 _PLAIN = frozenset(("", "text", "none", "txt", "::", "plaintext", "default"))
 _README = ("README*", "readme*", "Readme*")
 _TOPICS = (
@@ -22,14 +28,14 @@ _TOPICS = (
 )  # fmt: skip
 _SUFFIXES = (".md", ".rst", ".txt", ".markdown", ".mdx", "")
 _FENCE = re.compile(r"^\s*(```+|~~~+)\s*\{?\.?([\w+-]*)")
-_DIRECTIVE = re.compile(r"^(\s*)\.\.\s+(?:code-block|code|sourcecode|prompt|tab|parsed-literal)::\s*([\w+-]*)")
+_DIRECTIVE = re.compile(r"^(\s*)\.\.\s+(?:code-block|code|sourcecode|prompt|parsed-literal)::\s*([\w+-]*)")
 _PROMPT = re.compile(
     r"^\s*(?:\([\w .-]+\)\s*)?(?:\[[^\]]*\]\s*)?(?:[\w.-]+@[\w.-]+[:~\w/ ]*)?(?:\$|%|#)\s+(?=[\w./~({-])"
 )
 _PROGRAM = re.compile(
-    r"^(?:sudo |env |[A-Z_]+=\S+ )*(?:pip3?|python[\d.]*|py|pytest|py\.test|tox|nox|make|just|poetry|pdm|hatch|flit|uv|uvx|pipenv|conda|"
-    r"mamba|apt|apt-get|git|cd|docker|docker-compose|coverage|pre-commit|nosetests|trial|stestr|npm|yarn|cmake|meson|"
-    r"cargo|maturin|\./[\w./-]+)\s+[\w./<$\"'-]|^(?:pytest|tox|nox|make)$"
+    r"^(?:sudo |env |[A-Z_]+=\S+ )*(?:pip3?|python[\d.]*|py|pytest|py\.test|tox|nox|make|just|poetry|pdm|hatch|flit|uv"
+    r"|uvx|pipenv|conda|mamba|apt|apt-get|git|cd|docker|docker-compose|coverage|pre-commit|nosetests|trial|stestr|npm|yarn"
+    r"|cmake|meson|cargo|maturin|\./[\w./-]+)\s+[\w./<$\"'-]|^(?:pytest|tox|nox|make)$"
 )
 _INLINE = re.compile(r"``?([^`\n]{3,120})``?")
 
@@ -63,7 +69,7 @@ def _read_document(tree: Tree, found: Findings, path: str, group: str) -> None:
     if not text:
         return
     lines = text.splitlines()
-    for block in _blocks(lines):
+    for block in _blocks(lines, markdown=not path.lower().endswith(".rst")):
         script = _script(block)
         if script:
             note_script(tree, found, script, path, block.line, group)
@@ -86,7 +92,8 @@ def _is_inline_command(command: str) -> bool:
 
 def _script(block: _Block) -> str:
     """The commands of a block with its output left out, one line for each line of the block."""
-    prompted = any(re.match(r"^\s*(?:\(\w+\)\s*)?\$\s", line) for line in block.lines) or block.language == "console"
+    dollars = any(re.match(r"^\s*(?:\(\w+\)\s*)?\$\s", line) for line in block.lines)
+    prompted = dollars or block.language == "console"
     if block.language not in _SHELL and block.language not in _PLAIN:
         return ""
     kept: list[str] = []
@@ -95,7 +102,9 @@ def _script(block: _Block) -> str:
         is_command = (
             bool(_PROMPT.match(line)) if prompted else block.language in _SHELL or bool(_PROGRAM.match(line.strip()))
         )
-        if prompted and not is_command and block.language == "console" and "$" not in "".join(block.lines):
+        if dollars and line.lstrip().startswith("#"):  # a comment, not root's prompt
+            is_command = False
+        if prompted and not dollars and not is_command:
             is_command = bool(_PROGRAM.match(line.strip()))
         text = _PROMPT.sub("", line) if is_command and prompted else line
         kept.append(re.sub(r"^\s*>\s+", "", text) if is_command or continued else "")
@@ -103,8 +112,8 @@ def _script(block: _Block) -> str:
     return "\n".join(kept)
 
 
-def _blocks(lines: list[str]) -> Iterator[_Block]:
-    """Fenced blocks of Markdown, code directives and literal blocks of reStructuredText, indented blocks."""
+def _blocks(lines: list[str], *, markdown: bool) -> Iterator[_Block]:
+    """Fenced and indented blocks of Markdown, code directives and literal blocks of reStructuredText."""
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -116,7 +125,7 @@ def _blocks(lines: list[str]) -> Iterator[_Block]:
             block, number = _indented(lines, number + 1, len(directive.group(1)), directive.group(2).lower())
         elif line.rstrip().endswith("::") and not line.lstrip().startswith(".. "):
             block, number = _indented(lines, number + 1, len(line) - len(line.lstrip()), "")
-        elif line.startswith(("    ", "\t")) and (number == 0 or not lines[number - 1].strip()):
+        elif markdown and line.startswith(("    ", "\t")) and (number == 0 or not lines[number - 1].strip()):
             block, number = _indented(lines, number, 0, "")
         else:
             number += 1

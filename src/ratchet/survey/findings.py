@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ratchet.records import Fact
+from ratchet.survey.formats import names
 
 MAX_FACTS = 40_000
 MAX_FACTS_OF_KIND = 8_000
 MAX_VALUE = 4_000
 
-KINDS = frozenset(
+KINDS = names(
     """
-    project-name project-version requires-python python-classifier python-version build-backend build-requirement
-    requirement extra-requirement group-requirement constraint requirement-file direct-requirement used-extra
-    used-group test-command build-command lint-command install-command docs-command launch-command command
-    system-package environment-variable service import-name module extension-module console-script main-module
-    test-file test-count test-import undeclared-import pytest-option pytest-setting pytest-plugin tool
-    version-source missing unreadable readme license ci
-    """.split()
+    project-name project-version requires-python python-classifier python-version build-backend
+    build-requirement requirement extra-requirement group-requirement constraint requirement-file
+    direct-requirement used-extra used-group test-command build-command lint-command install-command
+    docs-command launch-command command system-package environment-variable service import-name module
+    extension-module console-script main-module test-file test-count test-import undeclared-import
+    pytest-option pytest-setting pytest-plugin tool version-source missing unreadable readme license ci
+    """
 )
 
 

@@ -20,6 +20,11 @@ MAX_YAML_NODES = 50_000
 MAX_YAML_DEPTH = 60
 
 
+def names(text: str) -> frozenset[str]:
+    """The words of a table that is written as text."""
+    return frozenset(text.split())
+
+
 class UnreadableError(ValueError):
     """The text is not in the format that its name promises, or goes past a limit."""
 
@@ -91,14 +96,20 @@ class Lines:
         self._seen: dict[tuple[str, int], int] = {}
 
     def find(self, value: str, start: int = 1) -> int:
-        """The first line from `start` that holds `value`; `start` when none does."""
+        """The first line from `start` that holds `value`, rather quoted than not; `start` when none does."""
         wanted = value.strip().split("\n", 1)[0][:200]
         key = (wanted, start)
         if key not in self._seen:
-            self._seen[key] = next(
-                (n for n in range(start, len(self._lines) + 1) if wanted in self._lines[n - 1]), start
-            )
+            forms = (f'"{wanted}"', f"'{wanted}'", wanted)
+            self._seen[key] = next(filter(None, (self._first(form, start) for form in forms)), start)
         return self._seen[key]
+
+    def starting(self, prefix: str) -> int:
+        """The first line that starts with `prefix`; 1 when none does."""
+        return next((number for number, line in enumerate(self._lines, 1) if line.startswith(prefix)), 1)
+
+    def _first(self, wanted: str, start: int) -> int:
+        return next((n for n in range(start, len(self._lines) + 1) if wanted in self._lines[n - 1]), 0)
 
     def section(self, *path: str) -> int:
         """The line of the header of a TOML table or INI section: `[a.b]`; 1 when there is none."""

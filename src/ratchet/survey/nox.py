@@ -45,7 +45,7 @@ def _read_session(tree: Tree, found: Findings, module: ast.Module, node: ast.Fun
     others = [each for each in module.body if not isinstance(each, ast.FunctionDef)]
     helpers = [each for each in module.body if isinstance(each, ast.FunctionDef) and each is not node]
     call = ast.Expr(value=decorator)
-    script.run(ast.Module(body=[*others, *helpers, call, *node.body], type_ignores=[]))
+    script.run(ast.Module(body=[*others, *helpers, call, *node.body], type_ignores=[]), unreached=False)
     name = node.name
     for made in script.calls:
         if made.name == "session":

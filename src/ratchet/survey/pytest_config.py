@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from ratchet.survey.findings import Findings
-from ratchet.survey.formats import Lines, UnreadableError, parse_ini, parse_toml, table, word
+from ratchet.survey.formats import Lines, UnreadableError, names, parse_ini, parse_toml, table, word
 from ratchet.survey.tree import Tree
 
 # In pytest's order. A pytest.ini counts even when it is empty.
@@ -25,9 +25,17 @@ _PLACES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("setup.cfg", ("tool:pytest",)),
 )
 _LISTS = frozenset(
-    "testpaths python_files python_classes python_functions norecursedirs required_plugins pythonpath usefixtures".split()
+    [
+        "testpaths",
+        "python_files",
+        "python_classes",
+        "python_functions",
+        "norecursedirs",
+        "required_plugins",
+        "pythonpath",
+        "usefixtures",
+    ]
 )
-_SCALARS_IN_LINES = frozenset("filterwarnings markers doctest_optionflags env".split())
 _TOOLS_BY_FILE = {
     "ruff.toml": "ruff", ".ruff.toml": "ruff", ".flake8": "flake8", "mypy.ini": "mypy", ".mypy.ini": "mypy",
     ".pylintrc": "pylint", "pylintrc": "pylint", "mkdocs.yml": "mkdocs", "docs/conf.py": "sphinx",
@@ -36,11 +44,15 @@ _TOOLS_BY_FILE = {
     ".stestr.conf": "stestr", ".testr.conf": "testr", "pixi.toml": "pixi", "uv.lock": "uv", "poetry.lock": "poetry",
     "pdm.lock": "pdm", "Pipfile": "pipenv", "Makefile": "make", "justfile": "just", "tasks.py": "invoke",
     "manage.py": "django", "asv.conf.json": "asv", "meson.build": "meson", "CMakeLists.txt": "cmake",
-    "Cargo.toml": "cargo", ".gitmodules": "git-submodules", "codecov.yml": "codecov", "unittest.cfg": "nose2", ".noserc": "nose", "nose.cfg": "nose",
+    "Cargo.toml": "cargo", ".gitmodules": "git-submodules", "codecov.yml": "codecov",
+    "unittest.cfg": "nose2", ".noserc": "nose", "nose.cfg": "nose",
 }  # fmt: skip
-_TOOL_TABLES = frozenset(
-    "ruff black isort mypy pylint flake8 coverage pyright basedpyright tox nox hatch pdm poetry uv cibuildwheel codespell "
-    "towncrier bandit interrogate commitizen poe taskipy pytest setuptools_scm ty vulture yapf pydocstyle".split()
+_TOOL_TABLES = names(
+    """
+    ruff black isort mypy pylint flake8 coverage pyright basedpyright tox nox hatch pdm poetry uv
+    cibuildwheel codespell towncrier bandit interrogate commitizen poe taskipy pytest setuptools_scm ty
+    vulture yapf pydocstyle
+    """
 )
 
 
@@ -83,8 +95,7 @@ def _values(key: str, value: Any) -> list[str]:
     text = word(value)
     if key == "addopts" or key in _LISTS:
         return _words("\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("#", ";"))))
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return lines
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
 def _words(text: str) -> list[str]:

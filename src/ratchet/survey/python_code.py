@@ -15,7 +15,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from ratchet.survey.findings import Findings
-from ratchet.survey.formats import at, items, strings, table, word
+from ratchet.survey.formats import at, items, names, strings, table, word
 from ratchet.survey.python_manifests import load, metadata_folders
 from ratchet.survey.python_setup import SetupScript, configuration, evaluate, packages_keyword
 from ratchet.survey.static_python import Call
@@ -23,12 +23,15 @@ from ratchet.survey.tree import Tree, is_vendored
 
 MAX_MODULES = 3_000
 
-_NOT_PACKAGES = frozenset(
-    "test tests testing_data doc docs documentation example examples sample samples demo demos script scripts tool tools "
-    "bench benches benchmark benchmarks asv_bench ci .github .circleci utils_dev tasks conftest setup noxfile fabfile "
-    "integration_tests unit_tests functional_tests e2e playground notebooks packaging requirements changelog newsfragments "
-    "src lib build dist typings stubs news licenses misc contrib etc config data resources static templates fuzz fuzzing "
-    "versioneer release pavement dodo manage tests_common extras experiments temp tmp winbuild".split()
+_NOT_PACKAGES = names(
+    """
+    test tests testing_data doc docs documentation example examples sample samples demo demos script scripts
+    tool tools bench benches benchmark benchmarks asv_bench ci .github .circleci utils_dev tasks conftest
+    setup noxfile fabfile integration_tests unit_tests functional_tests e2e playground notebooks packaging
+    requirements changelog newsfragments src lib build dist typings stubs news licenses misc contrib etc
+    config data resources static templates fuzz fuzzing versioneer release pavement dodo manage tests_common
+    extras experiments temp tmp winbuild
+    """
 )
 
 

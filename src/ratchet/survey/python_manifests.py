@@ -20,7 +20,8 @@ VERSION_SOURCES = {
     "setuptools-scm": "setuptools-scm", "setuptools_scm": "setuptools-scm", "hatch-vcs": "hatch-vcs", "pbr": "pbr",
     "versioneer": "versioneer", "versioningit": "versioningit", "poetry-dynamic-versioning": "dunamai",
     "dunamai": "dunamai", "setuptools-git-versioning": "setuptools-git-versioning", "uv-dynamic-versioning": "dunamai",
-    "vcs-versioning": "vcs-versioning", "hatch-regex-commit": "hatch-regex-commit", "setuptools-git-ver": "setuptools-git-ver",
+    "vcs-versioning": "vcs-versioning", "hatch-regex-commit": "hatch-regex-commit",
+    "setuptools-git-ver": "setuptools-git-ver",
     "setuptools-vcs-version": "setuptools-vcs-version", "versioneer-518": "versioneer", "incremental": "incremental",
     "poetry-version-plugin": "poetry-version-plugin", "setuptools-gitver": "setuptools-gitver", "miniver": "miniver",
     "git-versioner": "git-versioner", "better-setuptools-git-version": "better-setuptools-git-version",
@@ -186,9 +187,9 @@ def _read_metadata(tree: Tree, found: Findings) -> None:
     lines = Lines(text)
     for kind, header in (("project-name", "Name"), ("project-version", "Version")):
         if found.first(kind) is None or kind == "project-version":
-            found.add(kind, str(headers.get(header, "")), path, lines.find(f"{header}:"))
+            found.add(kind, str(headers.get(header, "")), path, lines.starting(f"{header}:"))
     if found.first("requires-python") is None:
-        note_requires_python(found, str(headers.get("Requires-Python", "")), path, lines.find("Requires-Python:"))
+        note_requires_python(found, str(headers.get("Requires-Python", "")), path, lines.starting("Requires-Python:"))
     if found.first("python-classifier") is None:
         for value in headers.get_all("Classifier", []):
             note_classifier(found, str(value), path, lines.find(str(value)))

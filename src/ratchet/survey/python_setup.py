@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratchet.survey.findings import Findings
-from ratchet.survey.formats import Lines, UnreadableError, at, items, parse_ini, strings, table, word
+from ratchet.survey.formats import Lines, UnreadableError, at, items, names, parse_ini, strings, table, word
 from ratchet.survey.python_manifests import VERSION_SOURCES, load, note_classifier, note_requires_python
 from ratchet.survey.requirements import note_requirement
 from ratchet.survey.static_python import Call, Script, parse
@@ -15,9 +15,11 @@ from ratchet.survey.tree import Tree
 
 SETUP_CFG = "setup.cfg"
 SETUP_PY = "setup.py"
-_RECORDED = frozenset(
-    "setup Extension CppExtension CUDAExtension CFFIExtension RustExtension RustBin Pybind11Extension CMakeExtension "
-    "cythonize build_ext find_packages find_namespace_packages".split()
+_RECORDED = names(
+    """
+    setup Extension CppExtension CUDAExtension CFFIExtension RustExtension RustBin Pybind11Extension
+    CMakeExtension cythonize build_ext find_packages find_namespace_packages
+    """
 )
 _REQUIREMENT_KEYS = (
     ("install_requires", "requirement", ""),

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ratchet.survey.formats import UnreadableError
+from ratchet.survey.formats import UnreadableError, names
 from ratchet.survey.static_python import parse
 
 # Top-level packages that many distributions share: an import of one is known by its first two parts.
-NAMESPACES = frozenset(
-    "google zope backports sphinxcontrib jaraco ruamel azure plone collective repoze paste flufl mpl_toolkits "
-    "opentelemetry airflow pdm poetry tempest oslo logilab keystoneauth1 hdmf nvidia".split()
+NAMESPACES = names(
+    """
+    google zope backports sphinxcontrib jaraco ruamel azure plone collective repoze paste flufl mpl_toolkits
+    opentelemetry airflow pdm poetry tempest oslo logilab keystoneauth1 hdmf nvidia
+    """
 )
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "AttributeError"})
 
@@ -134,12 +136,11 @@ def _skipped(value: ast.expr | None, line: int, place: _Place) -> Iterator[Impor
 
 
 def _in_condition(test: ast.expr, place: _Place, *, other: bool = False) -> _Place:
-    names = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
-    names |= {each.attr for each in ast.walk(test) if isinstance(each, ast.Attribute)}
-    typing = "TYPE_CHECKING" in names and not other
-    return _Place(
-        place.optional or bool(names - {"TYPE_CHECKING", "typing", "t"}), place.nested, place.typing or typing
-    )
+    """Under `if TYPE_CHECKING` an import is the type checker's; under any other condition it is optional."""
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    if name == "TYPE_CHECKING":
+        return _Place(place.optional, place.nested, place.typing or not other)
+    return _Place(True, place.nested, place.typing)
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:

@@ -1,4 +1,4 @@
-"""The [tool.…] tables of pyproject.toml that hold requirements and commands: Poetry, PDM, Hatch, Flit, uv, setuptools."""
+"""The [tool.…] tables of pyproject.toml with requirements and commands: Poetry, PDM, Hatch, Flit, uv, setuptools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(tree: Tree, found: Findings) -> None:
         _read_hatch(
             tree, found, load(tree, found, "hatch.toml"), "hatch.toml", Lines(tree.text("hatch.toml") or ""), ()
         )
-    _read_setuptools(tree, found, table(tool, "setuptools"), lines)
+    _read_setuptools(tree, found, table(tool, "setuptools"))
     _read_runners(tree, found, tool, lines)
 
 
@@ -200,18 +200,15 @@ def _read_hatch(
 # --------------------------------------------------------------------------- setuptools and task runners
 
 
-def _read_setuptools(tree: Tree, found: Findings, setuptools: dict[str, Any], lines: Lines) -> None:
+def _read_setuptools(tree: Tree, found: Findings, setuptools: dict[str, Any]) -> None:
     """Dependencies that setuptools reads from requirements files."""
-    start = lines.section("tool", "setuptools", "dynamic")
     dynamic = table(setuptools, "dynamic")
-    _note_dynamic(tree, found, strings(at(dynamic, "dependencies", "file")), "requirement", "", lines, start)
+    _note_dynamic(tree, found, strings(at(dynamic, "dependencies", "file")), "requirement", "")
     for extra, source in table(dynamic, "optional-dependencies").items():
-        _note_dynamic(tree, found, strings(at(source, "file")), "extra-requirement", f"extra:{extra}", lines, start)
+        _note_dynamic(tree, found, strings(at(source, "file")), "extra-requirement", f"extra:{extra}")
 
 
-def _note_dynamic(
-    tree: Tree, found: Findings, paths: list[str], kind: str, group: str, lines: Lines, start: int
-) -> None:
+def _note_dynamic(tree: Tree, found: Findings, paths: list[str], kind: str, group: str) -> None:
     for path in paths:
         note_file(tree, found, path)
         for number, text in enumerate((tree.text(path) or "").splitlines(), 1):

@@ -41,13 +41,17 @@ _PURPOSES = (
 def as_requirement(text: str) -> Requirement | None:
     """The requirement that `text` states, old spellings mended; None where it states none."""
     text = _OPTION.sub("", text).strip().rstrip(",;").strip()
-    text = re.sub(r"(?:^|\s)#.*$", "", text).strip().strip("'\"")
+    text = _unquoted(re.sub(r"(?:^|\s)#.*$", "", text).strip())
     for form in (text, _legacy(text)):
         try:
             return Requirement(form)
         except InvalidRequirement:
             continue
     return None
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def _legacy(text: str) -> str:
@@ -98,6 +102,25 @@ def distribution(text: str) -> str:
     return canonicalize_name(match.group(1)) if match else ""
 
 
+def settle_own(found: Findings) -> None:
+    """What asks for the project itself: `own[test]` means the extra of this checkout, not a release of it."""
+    own = distribution(found.first("project-name") or "")
+    asked = [
+        fact for fact in found.of("group-requirement", "extra-requirement", "requirement")
+        if own and distribution(fact.value) == own
+    ]  # fmt: skip
+    found.drop(asked)
+    for fact in asked:
+        requirement = as_requirement(fact.value)
+        for extra in sorted(requirement.extras) if requirement else ():
+            if fact.kind != "extra-requirement":
+                found.add("used-extra", extra, fact.file, fact.line, fact.group)
+                continue
+            for each in found.of("extra-requirement"):
+                if canonicalize_name(each.group.removeprefix("extra:")) == canonicalize_name(extra):
+                    found.add(each.kind, each.value, each.file, each.line, fact.group)
+
+
 # --------------------------------------------------------------------------- requirements files
 
 
@@ -124,7 +147,7 @@ def purpose(path: str) -> str:
 def read(tree: Tree, found: Findings) -> None:
     """Every requirements file at most two folders down, outside vendored code."""
     for path in tree.matching(*_FILE_NAMES, depth=2)[:MAX_FILES]:
-        if not is_vendored(path) and not _is_fixture(path):
+        if not is_vendored(path) and not _is_fixture(path) and ".egg-info/" not in path:
             note_file(tree, found, path)
 
 

@@ -1,14 +1,15 @@
-"""Shell text from docs, CI and build files: split into commands, classified, and mined for what they install."""
+"""Shell text from docs, CI and build files: split into commands, and mined for what they install."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ratchet.survey.commands import classify, words
 from ratchet.survey.findings import Findings
+from ratchet.survey.formats import names
 from ratchet.survey.requirements import join, note_file, note_local, note_requirement
 from ratchet.survey.tree import Tree
 
@@ -16,66 +17,11 @@ MAX_COMMANDS = 400
 MAX_SCRIPT = 60_000
 MAX_COMMAND = 2_000
 
-_WRAPPER = re.compile(
-    r"""^(?:sudo(?:\s+-\w+)*|time|exec|command|nohup|xvfb-run(?:\s+-\S+)*|timeout\s+\S+|env
-    |[A-Za-z_]\w*=(?:"[^"]*"|'[^']*'|\S*)
-    |(?:poetry|pdm|pipenv|rye|pixi)\s+run|hatch\s+(?:-\S+\s+)*run(?:\s+-\S+)*
-    |uv\s+run(?:\s+(?:-p|--python|--group|--extra|--with|--only-group|--no-group|--package)[ =]\S+|\s+-\S+)*(?:\s+--)?
-    |uvx|pipx\s+run|(?:python\S*|\{envpython\}|\$\{?PYTHON\}?|\$\(PYTHON\))\s+(?:-[a-zA-Z]+\s+)*?-m\s+(?=\S)
-    |coverage\s+run(?:\s+(?!-m)-\S+)*(?:\s+-m)?(?=\s)
-    |\{envbindir\}/|@|-(?=\w))\s*""",
-    re.VERBOSE,
-)
-_PYTHON = r"(?:python\S*|py|\{envpython\}|\$\{?PYTHON\}?|\$\(PYTHON\))"
-_INSTALL = (
-    r"(?:apt|apt-get|aptitude|yum|dnf|apk|brew|conda|mamba|micromamba|pip\S*|uv|poetry|pdm|pipenv|npm|yarn|easy_install)"
-    r"\s+(?:.*\s)?(?:install|add|sync|update|create|ci|upgrade)\b|(?:source|\.)\s+\S*activate\b"
-    rf"|(?:virtualenv|venv)\b|{_PYTHON}\s+setup\.py\s+(?:install|develop)\b|git\s+(?:clone|submodule)\b"
-)
-_TEST = (
-    r"(?:pytest|py\.test|pytest-\S+|nosetests\S*|nose2?|stestr|ostestr|trial|twisted\.trial|unittest|testtools\.run|zope-testrunner"
-    r"|green|ward|sybil|doctest|subunit\.run|xdoctest|django-admin\s+test|ctest|tox|nox|detox)(?=\s|$)"
-    rf"|{_PYTHON}\s+(?:-\S+\s+)*setup\.py\s+(?:\S+\s+)*?(?:test|pytest|nosetests|ptr)\b"
-    rf"|(?:{_PYTHON}\s+(?:-\S+\s+)*)?\S*manage\.py\s+test\b"
-    rf"|(?:{_PYTHON}\s+(?:-\S+\s+)*)?(?:\S*/)?(?:run_?tests?|runtests|test_?all|tests?/__main__|alltests|test|testall|run-tests)"
-    r"(?:\.py|\.sh)?(?=\s|$)"
-    rf"|{_PYTHON}\s+(?:-\S+\s+)*(?:\S*/)?(?:test_\w+|tests?)\.py\b"
-    r"|(?:\w+\.)+(?:tests?|runtests|test_\w+)(?:\.\w+)*(?=\s|$)"
-    r"|(?:make|just|invoke|inv|task|poe|hatch|pdm|npm|cargo|go|setup\.py)\s+(?:\S+\s+)*?(?:tests?\b|check(?=\s|$)|unit\S*|ci-test|pytest)\S*"
-)
-_LINT = (
-    r"(?:ruff|flake8|black|isort|mypy|pylint|pyright|basedpyright|pre-commit|prek|bandit|codespell|pycodestyle|pydocstyle|yapf|vulture"
-    r"|twine\s+check|check-manifest|doc8|rstcheck|pyupgrade|interrogate|safety|ty\s+check|lint-imports|cython-lint)(?=\s|$)"
-    r"|(?:make|just|tox|nox|hatch|inv|poe|pdm)\s+(?:\S+\s+)*?\S*(?:lint|style|format|fmt|typing|mypy|types|pre-?commit|flake8|pep8)\S*"
-)
-_DOCS = (
-    r"(?:sphinx-build|sphinx-autobuild|sphinx-apidoc|mkdocs|pdoc3?|pydoctor|sphinx)(?=\s|$)"
-    r"|(?:make|just|tox|nox|hatch|inv|poe|pdm)\s+(?:\S+\s+)*?\S*(?:docs?|html|linkcheck|sphinx|changelog|coverage-report)\S*"
-)
-_BUILD = (
-    rf"(?:build|cibuildwheel|maturin|meson|ninja|cmake|cython\S*|flit\s+build|poetry\s+build|hatch\s+build|pdm\s+build|uv\s+build)(?=\s|$)"
-    rf"|{_PYTHON}\s+(?:-\S+\s+)*setup\.py\s+(?:\S+\s+)*?(?:build\w*|sdist|bdist\w*)\b"
-    r"|(?:\./)?configure\b|make(?:\s+-\S+)*(?:\s+(?:all|build\S*|inplace|cython\S*))?$"
-)
-_LAUNCH = (
-    rf"(?:uvicorn|gunicorn|hypercorn|daphne|flask\s+(?:\S+\s+)*run|docker(?:-|\s+)compose\s+up|celery|honcho|streamlit\s+run)(?=\s|$)"
-    rf"|(?:{_PYTHON}\s+)?\S*manage\.py\s+runserver\b"
-)
-# The first that matches decides, so "pip install pytest" installs and "tox -e docs" builds documentation.
-CLASSES = tuple(
-    (kind, re.compile(f"(?:{pattern})"))
-    for kind, pattern in (
-        ("install-command", _INSTALL),
-        ("lint-command", _LINT),
-        ("docs-command", _DOCS),
-        ("test-command", _TEST),
-        ("build-command", _BUILD),
-        ("launch-command", _LAUNCH),
-    )
-)
-_CONTROL = re.compile(
-    r"^(?:if|then|else|elif|fi|for|do|done|while|until|case|esac|function|set|echo|printf|cd|pwd|ls|cat|exit|return|true|false|"
-    r"shopt|trap|\}|\{|\)|\[\[?|!|:|#|;;|local|readonly|unset|sleep|wait|mkdir|rm|cp|mv|read|test\s+-\w)(?=\s|$|;|\))|^\w+\s*\(\)"
+_CONTROL_WORDS = names(
+    """
+    if then else elif fi for do done while until case esac function set echo printf cd pwd ls cat exit return true
+    false shopt trap } { ) [ [[ ! : # ;; local readonly unset sleep wait mkdir rm cp mv read
+    """
 )
 _ASSIGNMENT = re.compile(r"""^(?:export\s+)?([A-Z_][A-Z0-9_]*)=("[^"]*"|'[^']*'|\S*)$""")
 _LEADING = re.compile(r"""^(?:env\s+)?([A-Z_][A-Z0-9_]*)=("[^"]*"|'[^']*'|\S*)\s+""")
@@ -88,33 +34,6 @@ class Command:
     line: int  # counts from 0 inside the script
 
 
-def classify(command: str) -> str:
-    """The kind of fact that a command is. Of a chain, the part that tests decides, else the last part."""
-    kinds = [_classify(part) for part in re.split(r"\s*(?:&&|\|\||;)\s*", command) if part.strip()]
-    for kind in ("test-command", "build-command", "docs-command", "lint-command", "launch-command", "install-command"):
-        if kind in kinds:
-            return kind
-    return "command"
-
-
-def _classify(command: str) -> str:
-    bare = unwrapped(command)
-    for kind, pattern in CLASSES:
-        if pattern.match(bare) or pattern.match(command):
-            return kind
-    return "command"
-
-
-def unwrapped(command: str) -> str:
-    """The command without `sudo`, `NAME=value`, `poetry run`, `python -m`, `coverage run -m` and their like."""
-    for _ in range(8):
-        shorter = _WRAPPER.sub("", command, count=1)
-        if shorter == command or not shorter:
-            return command
-        command = shorter
-    return command
-
-
 def split(script: str) -> list[Command]:
     """The commands of a script: continued lines joined, comments and control words left out, `&&` chains split
     unless they start by changing the folder."""
@@ -123,11 +42,16 @@ def split(script: str) -> list[Command]:
         chained = text.startswith(("cd ", "pushd ", "(", "source ", ". "))
         for part in [text] if chained else re.split(r"\s+&&\s+|;\s+(?!then|do\b)", text):
             part = re.sub(r"^(?:then|else|do)\s+", "", part.strip().rstrip(";"))
-            if part and len(part) <= MAX_COMMAND and (chained or not _CONTROL.match(part)):
+            if part and len(part) <= MAX_COMMAND and (chained or not _is_control(part)):
                 commands.append(Command(part, line))
         if len(commands) >= MAX_COMMANDS:
             break
     return commands
+
+
+def _is_control(command: str) -> bool:
+    first = re.split(r"[\s;)]", command, maxsplit=1)[0]
+    return first in _CONTROL_WORDS or bool(re.match(r"\w+\s*\(\)", command)) or command.startswith("test -")
 
 
 def _logical_lines(script: str) -> Iterator[tuple[int, str]]:
@@ -190,13 +114,6 @@ def note_variable(found: Findings, name: str, value: object, file: str, line: in
     found.add("environment-variable", f"{name}={value}", file, line, group)
 
 
-def words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return command.split()
-
-
 def _note_installs(
     tree: Tree, found: Findings, argv: list[str], file: str, line: int, group: str, cwd: str = ""
 ) -> None:
@@ -211,7 +128,7 @@ def _note_installs(
             start = argv.index("install", at) + 1
             _note_pip(tree, found, argv[start:], file, line, group, cwd)
             return
-        if program in ("uv", "poetry", "pdm", "hatch") and at == 0 and "pip" not in argv[:3]:
+        if program in ("uv", "poetry", "pdm", "hatch") and at == 0 and not {"pip", "tool"} & set(argv[:3]):
             _note_groups(found, argv, file, line, group)
             return
 
@@ -225,11 +142,14 @@ def _note_debian(found: Findings, arguments: list[str], file: str, line: int, gr
             found.add("system-package", name, file, line, group)
 
 
-_PIP_WITH_VALUE = frozenset(
-    "-i --index-url --extra-index-url -f --find-links -t --target --prefix --root --src --no-binary --only-binary "
-    "--upgrade-strategy --progress-bar --timeout --retries --trusted-host --cache-dir -C --config-settings "
-    "--config-setting --global-option --install-option --python -p --platform --python-version --abi --no-build "
-    "--build-constraint -b --log --proxy --cert --exclude-newer --resolution --prerelease".split()
+_PIP_WITH_VALUE = names(
+    """
+    -i --index-url --extra-index-url -f --find-links -t --target --prefix --root --src --no-binary
+    --only-binary --upgrade-strategy --progress-bar --timeout --retries --trusted-host --cache-dir -C
+    --config-settings --config-setting --global-option --install-option --python -p --platform
+    --python-version --abi --no-build --build-constraint -b --log --proxy --cert --exclude-newer
+    --resolution --prerelease
+    """
 )
 
 
@@ -266,7 +186,7 @@ def _note_groups(found: Findings, argv: list[str], file: str, line: int, group: 
         name, _, inline = option.partition("=")
         value = inline or value
         extra = name in ("--extra", "-E", "--extras")
-        if extra or name in ("--group", "--with", "--only", "-G", "--only-group") and argv[1:2] != ["run"]:
+        if extra or (name in ("--group", "--with", "--only", "-G", "--only-group") and argv[1:2] != ["run"]):
             for each in re.split(r"[,\s]+", value):
                 if re.fullmatch(r"[\w.-]+", each) and not each.startswith("-"):
                     found.add("used-extra" if extra else "used-group", each, file, line, group)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ratchet.survey.formats import UnreadableError
+from ratchet.survey.formats import UnreadableError, names
 
 MAX_STEPS = 60_000
 MAX_DEPTH = 40
@@ -88,12 +88,13 @@ class Script:
     _steps: int = 0
     _depth: int = 0
 
-    def run(self, tree: ast.Module) -> None:
+    def run(self, tree: ast.Module, *, unreached: bool = True) -> None:
+        """Follow the module. With `unreached`, calls to record in functions that nothing called are evaluated too."""
         self.names |= {"__file__": "setup.py", "__name__": "__main__", "__doc__": ast.get_docstring(tree) or ""}
         try:
             self._block(tree.body, self.names)
             wanted = {call.line for call in self.calls}
-            for node in ast.walk(tree):  # calls in places that were not reached
+            for node in ast.walk(tree) if unreached else ():
                 if isinstance(node, ast.Call) and _last(node.func) in self.record and node.lineno not in wanted:
                     self._value(node, self.names)
         except (_OutOfSteps, _Return, RecursionError):
@@ -453,9 +454,11 @@ class Script:
         return UNKNOWN
 
 
-_TEXT_METHODS = frozenset(
-    "strip lstrip rstrip lower upper split rsplit replace startswith endswith title partition removeprefix "
-    "removesuffix find count isspace isdigit".split()
+_TEXT_METHODS = names(
+    """
+    strip lstrip rstrip lower upper split rsplit replace startswith endswith title partition removeprefix
+    removesuffix find count isspace isdigit
+    """
 )
 # A setup script is read for CPython on Linux.
 _ATTRIBUTES: dict[str, Any] = {

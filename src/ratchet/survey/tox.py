@@ -70,12 +70,20 @@ def _environments(envlist: str) -> list[str]:
         part = part.strip()
         if not part:
             continue
-        groups = [group.split(",") for group in re.findall(r"\{([^{}]*)\}", part)]
+        groups = [_alternatives(group) for group in re.findall(r"\{([^{}]*)\}", part)]
         template = re.sub(r"\{[^{}]*\}", "\0", part)
         for values in itertools.islice(itertools.product(*groups), 200):
             remaining = iter(values)
             names.append(re.sub("\0", lambda _, it=remaining: next(it).strip(), template))  # type: ignore[misc]
     return names[:400]
+
+
+def _alternatives(group: str) -> list[str]:
+    """`39,310` and the range `9-14`."""
+    span = re.fullmatch(r"(\d{1,3})-(\d{1,3})", group.strip())
+    if span:
+        return [str(number) for number in range(int(span.group(1)), int(span.group(2)) + 1)]
+    return group.split(",")
 
 
 def _chosen(sections: Sections, listed: list[str]) -> list[str]:
@@ -89,7 +97,7 @@ def _chosen(sections: Sections, listed: list[str]) -> list[str]:
             chosen[rest] = name
     names = list(chosen.values()) or (["testenv"] if "testenv" in sections and not own else [])
     if "testenv" in sections and not chosen:
-        names = ["py", *names] if not names else names
+        names = names or ["py"]
     return list(dict.fromkeys([*names, *own]))[:MAX_ENVIRONMENTS]
 
 
@@ -125,7 +133,8 @@ def _read_environment(tree: Tree, found: Findings, path: str, sections: Sections
         note_variable(found, variable.strip(), content.strip(), path, lines.find(variable.strip(), start), group)
     for text in value("basepython", "base_python"):
         _note_python(found, text.replace("python", "py"), path, lines.find("python", start))
-    folder = " ".join(value("changedir", "change_dir")).strip("./")
+    folder = " ".join(value("changedir", "change_dir")).removeprefix("./").strip("/").removeprefix(".tox")
+    folder = "" if folder.startswith("/") else folder
     for key in ("commands_pre", "commands"):
         for text in _joined(value(key)):
             _note_tox_command(tree, found, text, path, lines, start, group, folder)
@@ -146,7 +155,7 @@ def _note_tox_command(
 
 def note_dependency(tree: Tree, found: Findings, text: str, path: str, line: int, group: str) -> None:
     """One entry of `deps`: a requirement, `-r file`, `-c file`, `-e .`, or a path."""
-    text = text.strip()
+    text = text.strip().replace("\\#", "#")
     match = re.match(r"(?:-([rce])\s*|--(requirement|constraint|editable)[ =]\s*)(\S.*)$", text)
     if match:
         option, value = match.group(1) or match.group(2)[0], match.group(3).strip()
@@ -225,10 +234,10 @@ def _substitute(match: re.Match[str], sections: Sections, settings: Mapping[str,
     if key == "env":
         return default.partition(":")[2]
     fixed = {
-        "toxinidir": ".", "tox_root": ".", "envtmpdir": "/tmp", "env_tmp_dir": "/tmp", "toxworkdir": ".tox",  # noqa: S108
+        "toxinidir": ".", "tox_root": ".", "envtmpdir": ".tox/tmp", "env_tmp_dir": ".tox/tmp", "toxworkdir": ".tox",
         "work_dir": ".tox", "envdir": f".tox/{name}", "env_dir": f".tox/{name}", "envname": name, "env_name": name,
         "envpython": "python", "env_python": "python", "envbindir": "", "env_bin_dir": "", "distdir": "dist",
-        "envlogdir": "/tmp", "basepython": "python", "base_python": "python", "packages": ".", "opts": "", "/": "/",  # noqa: S108
+        "envlogdir": ".tox/log", "basepython": "python", "base_python": "python", "packages": ".", "opts": "", "/": "/",
         ":": ":", "envsitepackagesdir": "site-packages", "distshare": "dist", "package_root": ".", "homedir": "~",
     }  # fmt: skip
     if inner in fixed:

@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from ratchet.survey.formats import names
+
 MAX_FILES = 20_000
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 24
@@ -21,16 +23,20 @@ MAX_VENDORED_FILES = 500
 CODE = (".py", ".pyx", ".pyi", ".c", ".cpp", ".rs", ".so")
 
 # Never source of the project: version control, caches, environments.
-SKIPPED = frozenset(
-    ".git .hg .svn .bzr node_modules bower_components .venv venv .virtualenv virtualenv .env .tox .nox .eggs "
-    "__pycache__ .mypy_cache .pytest_cache .ruff_cache .cache .hypothesis .idea .gradle site-packages".split()
+SKIPPED = names(
+    """
+    .git .hg .svn .bzr node_modules bower_components .venv venv .virtualenv virtualenv .env .tox .nox .eggs
+    __pycache__ .mypy_cache .pytest_cache .ruff_cache .cache .hypothesis .idea .gradle site-packages
+    """
 )
 # Build results, when they lie at the top.
 SKIPPED_AT_TOP = frozenset({"build", "dist", "target", "_build", "htmlcov"})
 # Other people's code.
-VENDORED = frozenset(
-    "vendor vendors vendored _vendor _vendored third_party thirdparty third-party 3rdparty subprojects externals "
-    "submodules".split()
+VENDORED = names(
+    """
+    vendor vendors vendored _vendor _vendored third_party thirdparty third-party 3rdparty subprojects
+    externals submodules
+    """
 )
 
 
@@ -104,7 +110,7 @@ class Tree:
             handle = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return None
-        with open(handle, "rb") as stream:
+        with os.fdopen(handle, "rb") as stream:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
             data = stream.read(self._max_bytes + 1)
@@ -119,9 +125,10 @@ class Tree:
 
     def _walk(self) -> Iterator[str]:
         folders: deque[tuple[str, int]] = deque([("", 0)])
-        count = vendored = 0
-        while folders:
+        count = vendored = entered = 0
+        while folders and entered < self._max_files:
             prefix, depth = folders.popleft()
+            entered += 1
             for entry in self._entries(prefix):
                 path = prefix + entry.name
                 if entry.is_dir(follow_symlinks=False):
