@@ -29,13 +29,11 @@ MAX_DOWNLOAD_BYTES = 1 << 30
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 3
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/games")
-# The lines that are kept, before they are split: everything else is nine tenths of the index.
-_KEPT = re.compile(
-    rb"^(?:(?:usr/include/|(?:usr/)?s?bin/[^/\s]+\s|usr/games/[^/\s]+\s"
-    rb"|(?:usr/)?lib/\S*?(?:/include/\S*\.h|/lib[^/\s]*\.(?:so[^/\s]*|a)|\.pc)\s"
-    rb"|usr/share/pkgconfig/|usr/(?:lib|share)/\S*(?:Config|-config)\.cmake\s)[^\n]*)\n",
-    re.MULTILINE,
-)
+# Which lines are kept, decided before they are split. First by how they start, which is ten times faster than a
+# pattern: nine tenths of an index is documentation and data.
+_KEPT_FOLDERS = (b"usr/include/", b"usr/bin/", b"usr/sbin/", b"bin/", b"sbin/", b"usr/games/", b"usr/share/pkgconfig/")
+_LIBRARY_FOLDERS = (b"usr/lib/", b"lib/")
+_KEPT_LIBRARY_FILE = re.compile(rb"\S*(?:/include/\S*\.h|/lib[^/\s]*\.(?:so[^/\s]*|a)|\.pc|onfig\.cmake)\s")
 _NO_PACKAGES = re.compile(r"-(?:cross|dbg|dbgsym|doc)$|-cross-|mingw|(?:^|-)(?:arm64|armhf|armel|i386|riscv64)-")
 
 
@@ -211,6 +209,8 @@ def _kept(read: Callable[[int], bytes]) -> list[bytes]:
         total += len(data)
         if not data or total > MAX_DOWNLOAD_BYTES:
             raise EOFError("it is cut off" if not data else "it is too large to be one")
-        whole, end, rest = (rest + unpack.decompress(data)).rpartition(b"\n")
-        kept += _KEPT.findall(whole + end)
+        *lines, rest = (rest + unpack.decompress(data)).split(b"\n")
+        kept += [line for line in lines if line.startswith(_KEPT_FOLDERS)]
+        kept += [line for line in lines if line.startswith(_LIBRARY_FOLDERS) and _KEPT_LIBRARY_FILE.match(line)]
+        kept += [line for line in lines if b"onfig.cmake " in line and line.startswith(b"usr/share/")]
     return kept
