@@ -70,22 +70,22 @@ _STAGE_WORDS = {
 
 
 def _as(reason: Reason, what: str) -> Callable[[re.Match[str], Reading], Diagnosis | None]:
-    return lambda match, reading: (reason, f"{what}: {line_of(match)}")
+    return lambda match, _: (reason, f"{what}: {line_of(match)}")
 
 
-def _unreachable(match: re.Match[str], reading: Reading) -> Diagnosis | None:
+def _unreachable(match: re.Match[str], _: Reading) -> Diagnosis | None:
     near = match.string[max(0, match.start() - 600) : match.end() + 300]
     found = [a or b for a, b in _HOST.findall(near) if (a or b) not in {"127.0.0.1", "localhost"}]
     host = found[0].rstrip(".") if found else "a host"
     return Reason.REGISTRY_UNREACHABLE, f"{host} cannot be reached from the install phase: {line_of(match)}"
 
 
-def _not_found(match: re.Match[str], reading: Reading) -> Diagnosis | None:
+def _not_found(match: re.Match[str], _: Reading) -> Diagnosis | None:
     name = canonicalize_name(match["name"])
     return Reason.DEPENDENCY_NOT_FOUND, f"there is no distribution named {name}: {line_of(match)}"
 
 
-def _no_version(match: re.Match[str], reading: Reading) -> Diagnosis | None:
+def _no_version(match: re.Match[str], _: Reading) -> Diagnosis | None:
     """A version that no release satisfies; not so where the resolver only says which of several is left."""
     return Reason.VERSION_NOT_FOUND, f"no release satisfies {match['what'].strip()}: {line_of(match)}"
 
@@ -112,46 +112,111 @@ def _script_error(match: re.Match[str], reading: Reading) -> Diagnosis | None:
     """An exception that setup.py itself raised: its frame, named "<string>", is the last one or nearly so."""
     above = match.string[max(0, match.start() - 700) : match.start()]
     frames = re.findall(r'File "([^"\n]{1,300})", line \d+', above)
-    if not reading.project_failed or not frames or frames[-1] != "<string>" or "build_meta" not in match.string:
+    if (
+        re.match(r"(?:ModuleNotFound|Import)Error", match[0])
+        or not reading.project_failed
+        or not frames
+        or frames[-1] != "<string>"
+        or "build_meta" not in match.string
+    ):
         return None
     return Reason.BROKEN_BUILD_SCRIPT, f"setup.py raised: {line_of(match)}"
 
 
-def _python_2(match: re.Match[str], reading: Reading) -> Diagnosis | None:
+def _python_2(match: re.Match[str], _: Reading) -> Diagnosis | None:
     if "module" in match.groupdict() and match["module"] not in PYTHON_2_MODULES:
         return None
     return Reason.PYTHON_UNAVAILABLE, f"the sources are for Python 2, which no base has: {line_of(match)}"
 
 
 _UNREACHABLE = (
-    r"Could not resolve host(?:name)?\b|Temporary failure in name resolution|Temporary failure resolving|Name or service not known"
+    r"Could not resolve host(?:name)?\b|Temporary failure in name resolution"
+    r"|Temporary failure resolving|Name or service not known"
     r"|403 (?:Forbidden|.{0,40}allowlist)|tunnel error|CONNECT tunnel failed|Tunnel connection failed: 403|dns error: "
     r"|Connection refused \(os error|error sending request for url|NewConnectionError|Failed to fetch: "
     r"|E: Failed to fetch|Could not connect to|Network is unreachable|Unable to connect to"
 )
 _EXCEPTION = r"^(?:\w+\.)*\w*(?:Error|Exception)(?:: .*)?$"
 
-_CAUSES: tuple[tuple[frozenset[str] | None, re.Pattern[str], Callable[[re.Match[str], Reading], Diagnosis | None]], ...] = (
+_CAUSES: tuple[
+    tuple[frozenset[str] | None, re.Pattern[str], Callable[[re.Match[str], Reading], Diagnosis | None]], ...
+] = (
     (None, pattern(r"No space left on device|Disk quota exceeded"), _as(Reason.DISK_LIMIT, "the disk is full")),
-    (None, pattern(r"^(?:fork|.*: fork|.*can't start new thread|.*Resource temporarily unavailable).*"), _as(Reason.PROCESS_LIMIT, "no more processes")),
-    (BUILD_STAGES, pattern(r"Cannot allocate memory|virtual memory exhausted|internal compiler error: Killed|^MemoryError"), _as(Reason.MEMORY_LIMIT, "the memory is used up")),
-    (BUILD_STAGES, pattern(r"(?P<name>[A-Za-z0-9][\w.-]{0,98}) was not found in the (?:package registry|provided package locations|cache)"), _not_found),
+    (
+        None,
+        pattern(r"^(?:fork|.*: fork|.*can't start new thread|.*Resource temporarily unavailable).*"),
+        _as(Reason.PROCESS_LIMIT, "no more processes"),
+    ),
+    (
+        BUILD_STAGES,
+        pattern(r"Cannot allocate memory|virtual memory exhausted|internal compiler error: Killed|^MemoryError"),
+        _as(Reason.MEMORY_LIMIT, "the memory is used up"),
+    ),
+    (
+        BUILD_STAGES,
+        pattern(
+            r"(?P<name>[A-Za-z0-9][\w.-]{0,98}) was not found in the (?:package registry"
+            r"|provided package locations|cache)"
+        ),
+        _not_found,
+    ),
     (BUILD_STAGES, pattern(r"[Nn]o matching distribution found for (?P<name>[A-Za-z0-9][\w.-]{0,98})"), _not_found),
-    (BUILD_STAGES, pattern(r"there (?:is|are) no versions? of (?P<what>[A-Za-z0-9][\w.-]{0,98}(?:\[[\w,-]*\])?[<>=!~][^ ]{1,80})"), _no_version),
-    (BUILD_STAGES, pattern(r"Because only (?:the following versions of )?(?P<name>[A-Za-z0-9][\w.-]{0,98}?)(?:[<>=!~][^ ]{1,80})? (?:is|are) available and you require (?P=name)[<>=!~].*unsatisfiable"), _only_available),
-    (BUILD_STAGES, pattern(r"the current Python version \([\d.]+\) does not satisfy Python.*"), _as(Reason.PYTHON_UNAVAILABLE, "no Python that can be had fits")),
-    (BUILD_STAGES, pattern(r"No (?:interpreter|download) found for.*"), _as(Reason.PYTHON_UNAVAILABLE, "no Python that can be had fits")),
-    (BUILD_STAGES, pattern(r"^.*(?:depends? on|you require) .*(?:unsatisfiable|cannot be used|are incompatible).*"), _as(Reason.DEPENDENCY_CONFLICT, "the requirements contradict each other")),
-    (BUILD_STAGES, pattern(r"ResolutionImpossible|No solution found when resolving.*"), _as(Reason.DEPENDENCY_CONFLICT, "the requirements contradict each other")),
+    (
+        BUILD_STAGES,
+        pattern(
+            r"there (?:is|are) no versions? of (?P<what>[A-Za-z0-9][\w.-]{0,98}(?:\[[\w,-]*\])?[<>=!~][^"
+            r" ]{1,80})"
+        ),
+        _no_version,
+    ),
+    (
+        BUILD_STAGES,
+        pattern(
+            r"Because only (?:the following versions of )?(?P<name>[A-Za-z0-9][\w.-]{0,98}?)(?:[<>=!~][^"
+            r" ]{1,80})? (?:is|are) available and you require (?P=name)[<>=!~].*unsatisfiable"
+        ),
+        _only_available,
+    ),
+    (
+        BUILD_STAGES,
+        pattern(r"the current Python version \([\d.]+\) does not satisfy Python.*"),
+        _as(Reason.PYTHON_UNAVAILABLE, "no Python that can be had fits"),
+    ),
+    (
+        BUILD_STAGES,
+        pattern(r"No (?:interpreter|download) found for.*"),
+        _as(Reason.PYTHON_UNAVAILABLE, "no Python that can be had fits"),
+    ),
+    (
+        BUILD_STAGES,
+        pattern(r"^.*(?:depends? on|you require) .*(?:unsatisfiable|cannot be used|are incompatible).*"),
+        _as(Reason.DEPENDENCY_CONFLICT, "the requirements contradict each other"),
+    ),
+    (
+        BUILD_STAGES,
+        pattern(r"ResolutionImpossible|No solution found when resolving.*"),
+        _as(Reason.DEPENDENCY_CONFLICT, "the requirements contradict each other"),
+    ),
     (BUILD_STAGES | {"apt"}, pattern(_UNREACHABLE), _unreachable),
     (BUILD_STAGES, pattern(r"SyntaxError: Missing parentheses in call to '(?:print|exec)'.*"), _syntax_error),
     (BUILD_STAGES, pattern(r"^ *(?:SyntaxError|IndentationError|TabError): .*"), _syntax_error),
-    (BUILD_STAGES, pattern(r"^(?:tomllib\.)?TOMLDecodeError: .*|Failed to parse: `?.*pyproject\.toml`?|TOML parse error.*|Invalid `pyproject\.toml`.*"), _as(Reason.BROKEN_BUILD_SCRIPT, "the manifest does not parse")),
+    (
+        BUILD_STAGES,
+        pattern(
+            r"^(?:tomllib\.)?TOMLDecodeError: .*|Failed to parse: `?.*pyproject\.toml`?|TOML parse error.*"
+            r"|Invalid `pyproject\.toml`.*"
+        ),
+        _as(Reason.BROKEN_BUILD_SCRIPT, "the manifest does not parse"),
+    ),
     (BUILD_STAGES, pattern(r"^ModuleNotFoundError: No module named '(?P<module>\w+)'"), _python_2),
     (BUILD_STAGES, pattern(_EXCEPTION), _script_error),
-    (frozenset({"collect", "test"}), pattern(r"^ *SyntaxError: Missing parentheses in call to '(?:print|exec)'.*"), _python_2),
+    (
+        frozenset({"collect", "test"}),
+        pattern(r"^ *SyntaxError: Missing parentheses in call to '(?:print|exec)'.*"),
+        _python_2,
+    ),
     (frozenset({"collect", "test"}), pattern(r"^ModuleNotFoundError: No module named '(?P<module>\w+)'"), _python_2),
-)  # fmt: skip
+)
 
 
 # --------------------------------------------------------------------------- the rest
@@ -168,20 +233,23 @@ def _otherwise(reading: Reading) -> Diagnosis:
     return Reason.BUILD_FAILED, _quoted(f"{_STAGE_WORDS.get(failure.stage, 'the build')} failed", reading, _BUILD)
 
 
-def _quoted(what: str, reading: Reading, expression: re.Pattern[str]) -> str:
-    """A sentence with the first line that looks like a cause, or else the last line there is."""
-    if match := expression.search(reading.errors):
-        return f"{what}: {line_of(match)}"
+def _quoted(what: str, reading: Reading, expressions: tuple[re.Pattern[str], ...]) -> str:
+    """A sentence with the line that looks most like a cause, or else the last line there is."""
+    for expression in expressions:
+        if match := expression.search(reading.errors):
+            return f"{what}: {line_of(match)}"
     lines = [line.strip() for line in reading.errors.splitlines() if line.strip()]
-    return (
-        f"{what}: {lines[-1][:200]}"
-        if lines
-        else f"{what}, and printed nothing (exit status {reading.failure.exit_status})."
-    )
+    if lines:
+        return f"{what}: {lines[-1][:200]}"
+    return f"{what}, and printed nothing (exit status {reading.failure.exit_status})."
 
 
-_COLLECTION = pattern(r"^(?:\w+\.)*\w*(?:Error|Exception): .*|^ERROR: .*|^.*no tests ran.*")
-_TEST = pattern(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed): .*|^\d+ of \d+ tests passed.*|^=+ .*failed.*")
-_BUILD = pattern(
-    r"^.*\b(?:fatal error|error): (?!Failed to build|command |Command ).*|^(?:\w+\.)*\w*(?:Error|Exception): .*|^E: .*|^error: .*"
+_EXCEPTIONS = pattern(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Warning|Exit|ImproperlyConfigured): .*")
+_SUMMARY = pattern(r"^\d+ of \d+ tests passed.*|^=+ .*\b(?:failed|errors?|no tests ran)\b.* =+$")
+_COLLECTION = (_EXCEPTIONS, pattern(r"^.*error: .*|^ERROR:? .* - .*|^ERROR: .*"), _SUMMARY)
+_TEST = (_EXCEPTIONS, pattern(r"^fixture '\w+' not found|^.*error: .*|^(?:ERROR|FAILED) .* - .*|^ERROR: .*"), _SUMMARY)
+_BUILD = (
+    pattern(r"^.*\bfatal error: .*|^.*: error: .*|^CMake Error.*|^.*\bERROR: .*|^.*cannot find -l.*"),
+    _EXCEPTIONS,
+    pattern(r"^E: .*|^error: (?!Failed to build|Command |command |The build backend).*"),
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 from ratchet.policies.rules.plan import Plan
 from ratchet.policies.rules.repairs import names
 from ratchet.policies.rules.repairs.failure import Change
@@ -65,6 +68,26 @@ def only_binary(distribution: str) -> Change:
         if names.distribution(distribution) is None or distribution in plan.only_binary:
             return plan
         return replace(plan, only_binary=(*plan.only_binary, distribution))
+
+    return change
+
+
+def allow_source(distribution: str) -> Change:
+    return lambda plan: replace(plan, only_binary=tuple(name for name in plan.only_binary if name != distribution))
+
+
+def bound_above(distribution: str, release: str) -> Change:
+    """Keep a distribution before a release; a tighter bound that is there already stays."""
+
+    def change(plan: Plan) -> Plan:
+        for text in plan.constraints:
+            if names.canonical(text) == distribution and any(
+                spec.operator in {"<", "<=", "=="} and Version(spec.version) <= Version(release)
+                for spec in Requirement(text).specifier
+                if not spec.version.endswith("*")
+            ):
+                return plan
+        return constrain(f"{distribution}<{release}")(plan)
 
     return change
 

@@ -23,35 +23,21 @@ from ratchet.policies.rules.repairs.reading import (
 _PYTHON_HEADERS = {"numpy/": "numpy", "pybind11/": "pybind11", "nanobind/": "nanobind", "mpi4py/": "mpi4py"}
 
 # What a compiler toolchain is made of: one package brings them all.
-_TOOLCHAIN = frozenset(
-    [
-        "gcc",
-        "g++",
-        "cc",
-        "c++",
-        "x86_64-linux-gnu-gcc",
-        "aarch64-linux-gnu-gcc",
-        "x86_64-linux-gnu-g++",
-        "make",
-        "ld",
-        "ar",
-    ]
-)
+_TOOLCHAIN = frozenset({"gcc", "g++", "cc", "c++", "make", "ld", "ar", "x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++"})
 
 # Packages for a CMake `find_package(NAME)` whose name says too little about its library.
-_CMAKE = {
-    "zlib": "zlib1g-dev", "openssl": "libssl-dev", "boost": "libboost-all-dev", "threads": "libc6-dev",
-    "eigen3": "libeigen3-dev", "hdf5": "libhdf5-dev", "blas": "libopenblas-dev", "lapack": "liblapack-dev",
-    "openblas": "libopenblas-dev", "protobuf": "protobuf-compiler", "gtest": "libgtest-dev", "curl": "libcurl4-openssl-dev",
-    "libxml2": "libxml2-dev", "opencv": "libopencv-dev", "tbb": "libtbb-dev", "fmt": "libfmt-dev", "mpi": "libopenmpi-dev",
-    "pybind11": "pybind11-dev", "swig": "swig", "doxygen": "doxygen", "git": "git", "pkgconfig": "pkg-config",
-    "jpeg": "libjpeg-dev", "png": "libpng-dev", "tiff": "libtiff-dev", "freetype": "libfreetype-dev", "opengl": "libgl-dev",
-    "x11": "libx11-dev", "bzip2": "libbz2-dev", "liblzma": "liblzma-dev", "lz4": "liblz4-dev", "zstd": "libzstd-dev",
-    "sqlite3": "libsqlite3-dev", "postgresql": "libpq-dev", "nlohmann_json": "nlohmann-json3-dev", "glog": "libgoogle-glog-dev",
-    "gflags": "libgflags-dev", "absl": "libabsl-dev", "spdlog": "libspdlog-dev", "flex": "flex", "bison": "bison",
-    "llvm": "llvm-dev", "clang": "libclang-dev", "gmp": "libgmp-dev", "mpfr": "libmpfr-dev", "ffi": "libffi-dev",
-    "yaml-cpp": "libyaml-cpp-dev", "geos": "libgeos-dev", "gdal": "libgdal-dev", "proj": "libproj-dev",
-}  # fmt: skip
+_CMAKE_PACKAGES = """
+zlib=zlib1g-dev openssl=libssl-dev boost=libboost-all-dev threads=libc6-dev eigen3=libeigen3-dev hdf5=libhdf5-dev
+blas=libopenblas-dev lapack=liblapack-dev openblas=libopenblas-dev protobuf=protobuf-compiler gtest=libgtest-dev
+curl=libcurl4-openssl-dev libxml2=libxml2-dev opencv=libopencv-dev tbb=libtbb-dev fmt=libfmt-dev mpi=libopenmpi-dev
+pybind11=pybind11-dev swig=swig doxygen=doxygen git=git pkgconfig=pkg-config jpeg=libjpeg-dev png=libpng-dev
+tiff=libtiff-dev freetype=libfreetype-dev opengl=libgl-dev x11=libx11-dev bzip2=libbz2-dev liblzma=liblzma-dev
+lz4=liblz4-dev zstd=libzstd-dev sqlite3=libsqlite3-dev postgresql=libpq-dev nlohmann_json=nlohmann-json3-dev
+glog=libgoogle-glog-dev gflags=libgflags-dev absl=libabsl-dev spdlog=libspdlog-dev flex=flex bison=bison llvm=llvm-dev
+clang=libclang-dev gmp=libgmp-dev mpfr=libmpfr-dev ffi=libffi-dev yaml-cpp=libyaml-cpp-dev geos=libgeos-dev
+gdal=libgdal-dev proj=libproj-dev
+"""
+_CMAKE = {name: package for name, _, package in (pair.partition("=") for pair in _CMAKE_PACKAGES.split())}
 
 _PROGRAM_PACKAGES = {"pkg-config": "pkg-config", "cmake": "cmake", "ninja": "ninja-build", "git": "git", "make": "make"}
 
@@ -200,13 +186,31 @@ RULES = (
     Rule(pattern(r"fatal error: (?P<name>[\w./+-]{1,120}): No such file or directory"), _header),
     Rule(pattern(r"fatal error: '(?P<name>[\w./+-]{1,120})' file not found"), _header),
     Rule(pattern(r"cannot find -l(?P<name>[\w.+-]{1,80})"), _library),
-    Rule(pattern(r"\b(?P<name>lib[\w.+-]{1,80}\.so[\w.]*): cannot open shared object file"), _library, EVERY_STAGE, errors_and_captured),
-    Rule(pattern(r"Package '?(?P<name>[\w.+-]{1,80})'?(?: was not found in the pkg-config search path|, required by .*, not found)"), _described),
+    Rule(
+        pattern(r"\b(?P<name>lib[\w.+-]{1,80}\.so[\w.]*): cannot open shared object file"),
+        _library,
+        EVERY_STAGE,
+        errors_and_captured,
+    ),
+    Rule(
+        pattern(
+            r"Package '?(?P<name>[\w.+-]{1,80})'?(?: was not found in the pkg-config search path"
+            r"|, required by .*, not found)"
+        ),
+        _described,
+    ),
     Rule(pattern(r"No package '(?P<name>[\w.+-]{1,80})' found"), _described),
     Rule(pattern(r"ERROR: (?:Dependency|Pkg-config binary .*) \"(?P<name>[\w.+-]{1,80})\" not found"), _described),
-    Rule(pattern(r"ERROR: (?:C|C\+\+|Fortran) (?:shared or static )?library '(?P<name>[\w.+-]{1,80})' not found"), _library),
+    Rule(
+        pattern(r"ERROR: (?:C|C\+\+|Fortran) (?:shared or static )?library '(?P<name>[\w.+-]{1,80})' not found"),
+        _library,
+    ),
     Rule(pattern(r"Could NOT find (?P<name>[\w+-]{1,60}) \("), _described, BUILD_STAGES),
-    Rule(pattern(r"Could not find a package configuration file provided by \"(?P<name>[\w+-]{1,60})\""), _described, BUILD_STAGES),
+    Rule(
+        pattern(r"Could not find a package configuration file provided by \"(?P<name>[\w+-]{1,60})\""),
+        _described,
+        BUILD_STAGES,
+    ),
     Rule(pattern(r"Can ?not find valid pkg-config name"), _one_of, BUILD_STAGES),
     Rule(
         pattern(
@@ -216,10 +220,33 @@ RULES = (
         _named_in_words,
         BUILD_STAGES,
     ),
-    Rule(pattern(r"The headers or library files could not be found for (?P<name>[\w-]{2,40})"), _described, BUILD_STAGES),
-    Rule(pattern(r"No CMAKE_Fortran_COMPILER could be found|Unknown compiler\(s\): \[\['gfortran'|Unknown compiler\(s\): .*gfortran|no Fortran compiler found"), _fortran, BUILD_STAGES),
-    Rule(pattern(r"No CMAKE_(?:C|CXX)_COMPILER could be found|Unknown compiler\(s\): \[\['(?:cc|c\+\+)'|C compiler cannot create executables|no acceptable C compiler found"), _compiler, BUILD_STAGES),
-    Rule(pattern(r"(?:can't find|could not find|needs? (?:a|the)|requires) Rust (?:compiler|toolchain)|Cargo, the Rust package manager, is not installed"), _rust, BUILD_STAGES),
+    Rule(
+        pattern(r"The headers or library files could not be found for (?P<name>[\w-]{2,40})"), _described, BUILD_STAGES
+    ),
+    Rule(
+        pattern(
+            r"No CMAKE_Fortran_COMPILER could be found|Unknown compiler\(s\): \[\['gfortran'"
+            r"|Unknown compiler\(s\): .*gfortran|no Fortran compiler found"
+        ),
+        _fortran,
+        BUILD_STAGES,
+    ),
+    Rule(
+        pattern(
+            r"No CMAKE_(?:C|CXX)_COMPILER could be found|Unknown compiler\(s\): \[\['(?:cc|c\+\+)'"
+            r"|C compiler cannot create executables|no acceptable C compiler found"
+        ),
+        _compiler,
+        BUILD_STAGES,
+    ),
+    Rule(
+        pattern(
+            r"(?:can't find|could not find|needs? (?:a|the)|requires) Rust (?:compiler|toolchain)"
+            r"|Cargo, the Rust package manager, is not installed"
+        ),
+        _rust,
+        BUILD_STAGES,
+    ),
     Rule(
         pattern(
             r"requires? rustc \d+\.\d+[^\n]{0,60}(?:newer|later|while)|lock file version `?\d`? (?:requires|was found)"
@@ -230,21 +257,59 @@ RULES = (
     ),
     Rule(pattern(rf"^error: command {_QUOTE}{_PROGRAM}{_ENDQUOTE} failed: No such file or directory"), _program),
     Rule(pattern(rf"unable to execute {_QUOTE}{_PROGRAM}{_ENDQUOTE}: No such file"), _program),
-    Rule(pattern(rf"^(?:\w*Error|error|ConfigurationError|Error|E|FileNotFoundError): (?:Could not run [\w.-]+: )?\[Errno 2\] No such file or directory: '{_PROGRAM}'"), _program),
-    Rule(pattern(rf"^(?:/bin/)?(?:ba|da)?sh: (?:line )?\d+: {_PROGRAM}: (?:command )?not found"), _program, EVERY_STAGE, errors_and_captured),
-    Rule(pattern(rf"^(?:/usr/bin/)?env: {_QUOTE}{_PROGRAM}{_ENDQUOTE}: No such file or directory"), _program, EVERY_STAGE, errors_and_captured),
+    Rule(
+        pattern(
+            rf"^(?:\w*Error|error|ConfigurationError|Error|E"
+            rf"|FileNotFoundError): (?:Could not run [\w.-]+: )?\[Errno 2\] No such file or directory:"
+            rf" '{_PROGRAM}'"
+        ),
+        _program,
+    ),
+    Rule(
+        pattern(rf"^(?:/bin/)?(?:ba|da)?sh: (?:line )?\d+: {_PROGRAM}: (?:command )?not found"),
+        _program,
+        EVERY_STAGE,
+        errors_and_captured,
+    ),
+    Rule(
+        pattern(rf"^(?:/usr/bin/)?env: {_QUOTE}{_PROGRAM}{_ENDQUOTE}: No such file or directory"),
+        _program,
+        EVERY_STAGE,
+        errors_and_captured,
+    ),
     Rule(pattern(rf"^make(?:\[\d+\])?: {_PROGRAM}: No such file or directory"), _program),
     Rule(pattern(rf"ERROR: Program '{_PROGRAM}' not found or not executable"), _program, BUILD_STAGES),
     Rule(pattern(rf"^(?:\w*Error: |Error: )?{_QUOTE}{_PROGRAM}{_ENDQUOTE} (?:executable )?not found\.?$"), _program),
-    Rule(pattern(rf"^CMake Error: CMake was unable to find a build program corresponding to \"{_PROGRAM}\""), _program, BUILD_STAGES),
-    Rule(pattern(r"(?P<name>cmake|ninja|swig|pkg-config|git|gperf|bison|flex|protoc)\b.{0,30}(?:must be installed|is required|not installed|could not be found)"), _program, BUILD_STAGES),
+    Rule(
+        pattern(rf"^CMake Error: CMake was unable to find a build program corresponding to \"{_PROGRAM}\""),
+        _program,
+        BUILD_STAGES,
+    ),
+    Rule(
+        pattern(
+            r"(?P<name>cmake|ninja|swig|pkg-config|git|gperf|bison|flex|protoc)\b.{0,30}(?:must be installed"
+            r"|is required|not installed|could not be found)"
+        ),
+        _program,
+        BUILD_STAGES,
+    ),
     Rule(pattern(r"^(?:ImportError|OSError|RuntimeError): failed to find (?P<name>lib\w+)"), _loaded_by_name),
     Rule(pattern(r"^OSError: (?P<name>[\w-]{2,40}) library not found"), _loaded_by_name),
-    Rule(pattern(r"^OSError: (?:no library called|cannot load library) \"?'?(?P<name>[\w.+-]{2,60}?)(?:\.so[\d.]*)?'?\"?(?: was found|:)"), _loaded_by_name),
     Rule(
-        pattern(r"^SKIPPED .*: (?:[Rr]equires |[Nn]eeds )?[`'\"]?(?P<name>[a-z0-9][a-z0-9+._-]{1,30})[`'\"]?(?: (?:binary|command|executable|program))? (?:is )?(?:not (?:installed|found|available|on (?:the )?PATH)|missing|required)"),
+        pattern(
+            r"^OSError: (?:no library called"
+            r"|cannot load library) \"?'?(?P<name>[\w.+-]{2,60}?)(?:\.so[\d.]*)?'?\"?(?: was found|:)"
+        ),
+        _loaded_by_name,
+    ),
+    Rule(
+        pattern(
+            r"^SKIPPED .*: (?:[Rr]equires |[Nn]eeds"
+            r" )?[`'\"]?(?P<name>[a-z0-9][a-z0-9+._-]{1,30})[`'\"]?(?: (?:binary|command|executable"
+            r"|program))? (?:is )?(?:not (?:installed|found|available|on (?:the )?PATH)|missing|required)"
+        ),
         _skipped_program,
         TEST_STAGES,
         skips,
     ),
-)  # fmt: skip
+)

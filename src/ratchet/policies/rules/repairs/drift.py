@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from datetime import date, timedelta
 
@@ -78,7 +79,8 @@ def _is_bounded(requirement: str) -> bool:
 def _name_gone(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
     """A name is gone from a module that is neither the project's nor the standard library's."""
     module = names.module(match["module"])
-    if module is None or module.partition(".")[0] in reading.own_modules:
+    top = module.partition(".")[0] if module else ""
+    if module is None or top in reading.own_modules or top in sys.stdlib_module_names:
         return
     if _STANDARD_LIBRARY.search(match[0]) and not _INSTALLED.search(match[0]):
         return

@@ -20,7 +20,6 @@ _REMOVED = (
     (r"^TypeError: .*(?:skip|fail|exit|_Skip|_Fail|_Exit)\S*\(?\)? got an unexpected keyword argument 'msg'", "8"),
     (r"^(?:Failed: )?Marks cannot be applied to fixtures", "9"),
     (r"^(?:Failed: )?Direct construction of \S+ has been deprecated", "6"),
-    (r"^(?:Failed: )?'\w+' requested an async fixture '\w+', with no plugin", "8.4"),
     (r"^AttributeError: module 'pytest' has no attribute '(?:Instance|collect)'", "8"),
     (r"^AttributeError: module 'pytest' has no attribute '(?:config|yield_fixture)'", "7"),
     (r"^AttributeError: module 'py' has no attribute '\w+'", "7"),
@@ -30,8 +29,9 @@ _REMOVED = (
     (r"^AttributeError: '\w+' object has no attribute '(?:getfuncargvalue|funcargnames|get_marker)'", "4"),
     (r"^AttributeError: '\w+' object has no attribute 'fspath'", "9"),
     (r"^AttributeError: 'FixtureRequest' object has no attribute", "8"),
-    (r"^(?:pluggy\.\S+Error|\S*PluginValidationError): Plugin '.*' for hook 'pytest_\w+'", "8"),
-    (r"hookimpl definition: pytest_\w+\(.*\)?", "9"),
+    (r"^\S*PluginValidationError: unknown hook 'pytest_(?:warning_captured|logwarning|namespace)'", "7"),
+    (r"^\S*PluginValidationError: unknown hook 'pytest_cmdline_preparse'", "8"),
+    (r"^hookimpl definition: pytest_\w+\([^)]*\b(?:path|startdir|fspath)\b[^)]*\)", "9"),
     (r"^TypeError: .*\bcollect\(\) (?:got|takes) .*", "8"),
     (r"^(?:Failed|ValueError|_pytest\.\S+): .*nose.*(?:removed|not supported)", "8"),
 )
@@ -54,12 +54,12 @@ def older_pytest(release: str, reading: Reading, line: str) -> Iterator[Repair]:
         for text in survey.values(kind)
         if names.canonical(text) == "pytest" and _bounded_below(text, release)
     ]
-    requirement = declared[0].partition(";")[0] if declared else f"pytest<{release}"
+    requirement = declared[0].partition(";")[0] if declared else ""
     if Version(release) >= Version("6") or reading.plan.python in {"3.8", "3.9"}:
         yield Repair(
             f"older-pytest:{release}",
             f"pytest {release} took it away: {line}",
-            changes.constrain(requirement),
+            changes.constrain(requirement) if declared else changes.bound_above("pytest", release),
         )
     yield from drift.travel(reading, line)
 
@@ -84,7 +84,9 @@ def _setup_not_run(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
 def _private(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
     """Private modules of pytest are imported, by the project or by an old plugin."""
     yield from drift.travel(reading, line_of(match))
-    yield Repair("older-pytest:8", f"private parts of pytest moved: {line_of(match)}", changes.constrain("pytest<8"))
+    yield Repair(
+        "older-pytest:8", f"private parts of pytest moved: {line_of(match)}", changes.bound_above("pytest", "8")
+    )
 
 
 def _new_option(match: re.Match[str], reading: Reading) -> Iterator[Repair]:

@@ -25,6 +25,35 @@ DEBIAN_STANDARD_LIBRARY = {
 # A plugin or part that needs more than its own distribution.
 _COMPANIONS = {"pkg_resources": ("setuptools<81",), "tzdata": ("tzdata",)}
 
+# Names that projects give to parts of themselves: what the index has under them is something else.
+_OWN_NAMES = frozenset(
+    [
+        "tests",
+        "test",
+        "testing",
+        "helpers",
+        "utils",
+        "util",
+        "common",
+        "conftest",
+        "config",
+        "settings",
+        "app",
+        "main",
+        "src",
+        "lib",
+        "examples",
+        "example",
+        "docs",
+        "setup",
+        "scripts",
+        "tools",
+        "benchmarks",
+        "fixtures",
+        "testutils",
+    ]
+)
+
 _IMPORT = re.compile(r"^\s*(?:from|import) ([A-Za-z_][\w.]*)(?: import ([A-Za-z_]\w*))?")
 
 
@@ -52,6 +81,9 @@ def repairs_for(module: str, reading: Reading, line: str) -> Iterator[Repair]:
         yield Repair(f"debian:{package}", f"{top} is in {package}: {line}", changes.install_debian(package))
         return
     declared = declared_requirement(reading.context.survey, module)
+    if declared is None and (top in _OWN_NAMES or top in python_version.PYTHON_2_MODULES):
+        yield from project_layout.importable(top, reading, line)
+        return
     if rest and top not in NAMESPACES:
         # The distribution is there, and this part of it is not: another release had it.
         yield from drift.another_release(module, reading, line, declared)

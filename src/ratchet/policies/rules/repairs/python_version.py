@@ -259,7 +259,8 @@ _C_API = (
 )
 
 _COMPILER_ERROR = (
-    r"^[^\n]{0,300}(?:error|warning): [^\n]{0,200}(?:longintrepr\.h|has no member named .(?:exc_type|use_tracing|f_lasti|"
+    r"^[^\n]{0,300}(?:error|warning): [^\n]{0,200}(?:longintrepr\.h|has no member named .(?:exc_type"
+    r"|use_tracing|f_lasti|"
     r"f_code|co_code|ob_digit|ob_shash|tp_print).|invalid use of incomplete typedef .PyFrameObject.|"
     r"too few arguments to function ._PyLong_AsByteArray.|implicit declaration of function ._PyUnicode_\w+.|"
     r"implicit declaration of function ._PyInterpreterState_GetConfig.)"

@@ -31,7 +31,8 @@ _CAPTURED = re.compile(r"-{3,} ?Captured (stdout|stderr|log) (call|setup|teardow
 _TEST_HEADER = re.compile(r"_{3,} .{1,200} _{3,}$|=+ .* =+$")
 _STREAM = re.compile(r"( +)\[std(?:out|err)\]$")
 _FAILED_TO_BUILD = re.compile(
-    r"Failed to (?:download and )?build `?([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[\w,. -]*\])?(?:==([\w.+!-]+)| @ ([^`\n]+))?`?"
+    r"Failed to (?:download and )?build `?([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[\w,."
+    r" -]*\])?(?:==([\w.+!-]+)| @ ([^`\n]+))?`?"
 )
 _QUIET_SECTIONS = ("warnings summary", "PASSES", "XFAILURES", "XPASSES", "slowest", "tests coverage", "coverage:")
 

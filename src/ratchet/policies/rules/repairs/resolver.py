@@ -39,7 +39,7 @@ def _no_solution(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
             yield Repair(f"relax:{name}", f"the bound {text} cannot be met: {line}", changes.relax(name))
     if reading.plan.exclude_newer is not None:
         yield from drift.step_away(match, reading)
-    elif not missing:
+    elif not missing and "there is no version of" not in explanation:
         yield from drift.travel(reading, line)
     for name in sorted((set(beside) & mentioned) - own - missing):
         yield Repair(f"drop:{name}", f"{name} does not fit beside the project: {line}", changes.drop(name), alone=True)
@@ -50,6 +50,13 @@ def _other_python(explanation: str, reading: Reading) -> Iterator[Repair]:
     if found := re.search(r"does not satisfy Python(?P<spec>[<>=!~][^ \n]+)", explanation):
         yield from python_version.switch_to(found["spec"], reading, _decisive(explanation) or found[0])
     elif re.search(r"has no wheels with a matching Python (?:ABI|version) tag|no usable wheels", explanation):
+        for name in re.findall(r"building from source is disabled for `([A-Za-z0-9][\w.-]*)`", reading.errors):
+            yield Repair(
+                f"source:{name}",
+                f"no release of {name} that fits has a wheel: {_decisive(explanation)}",
+                changes.allow_source(canonicalize_name(name)),
+                alone=True,
+            )
         older = python_version.allowed(reading, lambda v: v < Version(reading.plan.python))
         for version in older[:1]:
             yield Repair(
@@ -82,7 +89,7 @@ def _no_such_extra(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
 
 
 def _direct(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
-    """A requirement on a git repository that cannot be reached: a release stands in where it is not the project's own."""
+    """A git repository that cannot be reached: a release stands in, where it is asked for beside the project."""
     name = names.distribution(match["name"])
     if name is None:
         return
@@ -117,7 +124,8 @@ RULES = (
     ),
     Rule(
         pattern(
-            r"^E: (?:Unable to locate package|Package '?) ?(?P<name>[a-z0-9][a-z0-9+.-]+)'?(?: has no installation candidate)?"
+            r"^E: (?:Unable to locate package"
+            r"|Package '?) ?(?P<name>[a-z0-9][a-z0-9+.-]+)'?(?: has no installation candidate)?"
         ),
         _no_such_debian_package,
         frozenset({"apt"}),

@@ -87,7 +87,7 @@ def _django(name: str, reading: Reading, line: str) -> Iterator[Repair]:
         yield Repair(f"variable:{name}", f"{name}={value}: {line}", change)
 
 
-def _locale(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
+def _locale(match: re.Match[str], _: Reading) -> Iterator[Repair]:
     """The locale that the tests set, as far as the traceback shows it."""
     source = before(match, 40) + line_of(match)
     found = _LOCALE.findall(source)
@@ -131,29 +131,66 @@ RULES = (
     Rule(pattern(r"^KeyError: '(?P<name>[A-Z][A-Z0-9_]{1,79})'"), _key_error),
     Rule(
         pattern(
-            rf"^\w[\w.]*(?:Error|Exception|ImproperlyConfigured|Exit)?: [^\n]{{0,120}}?(?:[Ee]nvironment variable|env var) {_NAME}"
+            rf"^\w[\w.]*(?:Error|Exception|ImproperlyConfigured"
+            rf"|Exit)?: [^\n]{{0,120}}?(?:[Ee]nvironment variable|env var) {_NAME}"
             rf"(?: (?:is )?(?:not set|missing|required|must be set|undefined|not defined|not found)|$|[.,])"
         ),
         _variable,
     ),
     Rule(
-        pattern(rf"^\w[\w.]*: [^\n]{{0,120}}?{_NAME} (?:environment|env) (?:variable|var)[^\n]{{0,20}} (?:not|must|missing|required|undefined)"),
+        pattern(
+            rf"^\w[\w.]*: [^\n]{{0,120}}?{_NAME} (?:environment|env) (?:variable|var)[^\n]{{0,20}} (?:not"
+            rf"|must|missing|required|undefined)"
+        ),
         _variable,
     ),
     Rule(pattern(rf"^\w[\w.]*ImproperlyConfigured: (?:Set the {_NAME} environment variable)"), _variable),
     Rule(pattern(r"ImproperlyConfigured: .*environment variable (?P<name>DJANGO_SETTINGS_MODULE)"), _variable),
     Rule(pattern(r"^(?:locale\.)?Error: unsupported locale setting"), _locale),
-    Rule(pattern(r"^(?:\w+\.)*ZoneInfoNotFoundError: |^(?:\w+\.)*UnknownTimeZoneError: |No time zone found with key|FileNotFoundError: .*/usr/share/zoneinfo"), _time_zones),
-    Rule(pattern(r"^UnicodeDecodeError: 'ascii' codec|^UnicodeEncodeError: '(?:ascii|latin-1)' codec"),
-         _environment("utf-8", "files are read in the locale's encoding", {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"})),
-    Rule(pattern(r"(?:Please tell me who you are|unable to auto-detect email address|empty ident name|Author identity unknown|Committer identity unknown)"),
-         _environment("git-identity", "git wants a name", _IDENTITY), TEST_STAGES, errors_and_captured),
-    Rule(pattern(r"^KeyError: 'getpwuid\(\): uid not found|^OSError: No username set in the environment"),
-         _environment("user-name", "the user's name is asked for", {"USER": "dev", "LOGNAME": "dev"})),
-    Rule(pattern(r"(?:TERM environment variable (?:is )?not set|^_curses\.error: (?:setupterm|setupterm: could not find terminal))"),
-         _environment("terminal", "a terminal type is asked for", {"TERM": "xterm"}, "ncurses-base"), EVERY_STAGE, errors_and_captured),
-    Rule(pattern(r"no display name and no \$DISPLAY|could not connect to display|[Cc]annot connect to X server|Unable to init server|qt\.qpa\.(?:xcb|plugin): "),
-         _display, TEST_STAGES, errors_and_captured),
-    Rule(pattern(r"Could not find a suitable TLS CA certificate bundle|FileNotFoundError: .*ca-certificates\.crt"),
-         _environment("certificates", "certificates are missing", {}, "ca-certificates")),
-)  # fmt: skip
+    Rule(
+        pattern(
+            r"^(?:\w+\.)*ZoneInfoNotFoundError: |^(?:\w+\.)*UnknownTimeZoneError: "
+            r"|No time zone found with key|FileNotFoundError: .*/usr/share/zoneinfo"
+        ),
+        _time_zones,
+    ),
+    Rule(
+        pattern(r"^UnicodeDecodeError: 'ascii' codec|^UnicodeEncodeError: '(?:ascii|latin-1)' codec"),
+        _environment("utf-8", "files are read in the locale's encoding", {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}),
+    ),
+    Rule(
+        pattern(
+            r"(?:Please tell me who you are|unable to auto-detect email address|empty ident name"
+            r"|Author identity unknown|Committer identity unknown)"
+        ),
+        _environment("git-identity", "git wants a name", _IDENTITY),
+        TEST_STAGES,
+        errors_and_captured,
+    ),
+    Rule(
+        pattern(r"^KeyError: 'getpwuid\(\): uid not found|^OSError: No username set in the environment"),
+        _environment("user-name", "the user's name is asked for", {"USER": "dev", "LOGNAME": "dev"}),
+    ),
+    Rule(
+        pattern(
+            r"(?:TERM environment variable (?:is )?not set|^_curses\.error: (?:setupterm"
+            r"|setupterm: could not find terminal))"
+        ),
+        _environment("terminal", "a terminal type is asked for", {"TERM": "xterm"}, "ncurses-base"),
+        EVERY_STAGE,
+        errors_and_captured,
+    ),
+    Rule(
+        pattern(
+            r"no display name and no \$DISPLAY|could not connect to display|[Cc]annot connect to X server"
+            r"|Unable to init server|qt\.qpa\.(?:xcb|plugin): "
+        ),
+        _display,
+        TEST_STAGES,
+        errors_and_captured,
+    ),
+    Rule(
+        pattern(r"Could not find a suitable TLS CA certificate bundle|FileNotFoundError: .*ca-certificates\.crt"),
+        _environment("certificates", "certificates are missing", {}, "ca-certificates"),
+    ),
+)

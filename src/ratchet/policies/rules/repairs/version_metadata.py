@@ -73,7 +73,8 @@ _TOOLS = {
 RULES = (
     Rule(
         pattern(
-            r"^LookupError: setuptools-scm was unable to detect version|^LookupError: Error getting the version from source `vcs`"
+            r"^LookupError: setuptools-scm was unable to detect version"
+            r"|^LookupError: Error getting the version from source `vcs`"
         ),
         _pretend,
     ),
