@@ -1,4 +1,4 @@
-"""Fresh replay: the recipe is run again from the base, and goals are judged there, offline, each in a fork of its own."""
+"""Fresh replay: the recipe is run again from the base, and goals are judged there, offline, each in a fork."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ratchet.policies.rules.diagnose import diagnose
 from ratchet.policies.rules.plan import Plan
 from ratchet.policies.rules.planning import PYTHON_RELEASED, Lesson, as_of
 from ratchet.policies.rules.python_tests import UNITTEST_SHIM
-from ratchet.policies.rules.repairs import Context, Failure, Repair, propose
+from ratchet.policies.rules.repairs import Context, Failure, Repair, apply, propose
 from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation
 
 VENV = "/opt/venv"
@@ -98,17 +98,15 @@ class RulesBuilder:
     def _run(self) -> Work:
         failure = yield from self._construct()
         while failure is not None:
-            known = {repair.key for repair in self.repairs}
-            fresh = [r for r in propose(failure, self.plan, self._context) if r.key not in known]
+            fresh = propose(failure, self.plan, self._context, {repair.key for repair in self.repairs})
             if not fresh or len(self.repairs) >= _MOST_REPAIRS:
                 reason, detail = diagnose(failure, self._context)
                 self.lesson = Lesson(self.plan, reason, detail)
                 yield Action(ActionKind.SUBMIT, ok=False, reason=reason, detail=detail)
                 return
             before = self.plan
-            for repair in fresh:
-                self.plan = repair.change(self.plan)
-                self.repairs.append(repair)
+            self.plan = apply(self.plan, fresh)
+            self.repairs += fresh
             if self.plan != before:
                 failure = yield from self._catch_up(before, failure.stage)
         yield Action(ActionKind.SUBMIT, env=self.variables())

@@ -226,10 +226,8 @@ def _source_compiles(survey: Survey) -> Iterator[Goal]:
             "    spec = importlib.util.find_spec(name)\n"
             "    places = spec.submodule_search_locations or [spec.origin]\n"
             "    for place in places:\n"
-            "        if os.path.isdir(place):\n"
-            "            ok = compileall.compile_dir(place, quiet=1, force=True, optimize=1)\n"
-            "        else:\n"
-            "            ok = not place.endswith('.py') or compileall.compile_file(place, quiet=1, force=True, optimize=1)\n"
+            "        compile = compileall.compile_dir if os.path.isdir(place) else compileall.compile_file\n"
+            "        ok = place.endswith('.so') or compile(place, quiet=1, force=True, optimize=1)\n"
             "        print('compiled', name, bool(ok))"
         )
         yield Goal(

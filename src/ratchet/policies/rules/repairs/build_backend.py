@@ -27,7 +27,7 @@ _BACKENDS = {
 def _missing(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
     """A module that a build script imports and that isolated builds do not get."""
     module = names.module(match["module"])
-    if module is None:
+    if module is None or module.startswith("setuptools."):
         return
     top = module.partition(".")[0]
     line = line_of(match)
@@ -168,7 +168,7 @@ RULES = (
     Rule(
         pattern(
             r"^(?:FileNotFoundError: \[Errno 2\] No such file or directory: |OSError: Readme file does not exist: "
-            r"|(?:\w+\.)*\w*Error: (?:File|Cannot find|Missing) )['\"]?(?P<file>[\w./-]{1,200}\.(?:rst|md|txt|in|cfg|toml))"
+            r"|(?:\w+\.)*\w*Error: (?:File|Cannot find|Missing) )['\"]?[\w./-]{1,200}\.(?:rst|md|txt|in|cfg|toml)"
         ),
         _no_project,
         BUILD_STAGES,

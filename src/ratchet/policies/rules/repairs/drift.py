@@ -147,7 +147,7 @@ RULES = (
         _deprecated,
         TEST_STAGES,
     ),
-    Rule(pattern(r"^(?:\w+\.)*pytest\.Pytest\w+Warning: .+|^\w*Pytest\w*Warning: .+"), _deprecated, TEST_STAGES),
+    Rule(pattern(r"^(?:\w+\.)*Pytest\w*Warning: .+"), _deprecated, TEST_STAGES),
 )
 LAST_RULES = (
     Rule(

@@ -93,6 +93,8 @@ def _new_option(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
     """The configuration asks for a pytest that resolving as of an earlier date (or this Python) does not give."""
     if reading.plan.exclude_newer is not None:
         yield from drift.step_away(match, reading)
+    if any(names.canonical(text) == "pytest" for text in reading.plan.constraints):
+        yield Repair("newer-pytest", f"the bound on pytest is too low: {line_of(match)}", changes.relax("pytest"))
     yield from python_version.at_least("3.10", reading, line_of(match), "a newer pytest is asked for")
 
 

@@ -27,16 +27,8 @@ _COMPANIONS = {"pkg_resources": ("setuptools<81",), "tzdata": ("tzdata",)}
 
 # Names that projects give to parts of themselves: what the index has under them is something else.
 _OWN_NAMES = frozenset(
-    [
-        "tests",
-        "test",
-        "testing",
-        "helpers",
-        "utils",
-        "util",
-        "common",
-        "conftest",
-        "config",
+    {"tests", "test", "testing", "testutils", "fixtures", "helpers", "utils", "util", "common", "conftest", "config"}
+    | {
         "settings",
         "app",
         "main",
@@ -49,9 +41,7 @@ _OWN_NAMES = frozenset(
         "scripts",
         "tools",
         "benchmarks",
-        "fixtures",
-        "testutils",
-    ]
+    }
 )
 
 _IMPORT = re.compile(r"^\s*(?:from|import) ([A-Za-z_][\w.]*)(?: import ([A-Za-z_]\w*))?")
