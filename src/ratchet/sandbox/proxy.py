@@ -131,6 +131,7 @@ class _Service:
     def __init__(self, proxy: Proxy, listener: socket.socket, sandbox: str) -> None:
         self._proxy = proxy
         self._listener = listener
+        self._listener.settimeout(0.5)  # to notice the end: closing a socket wakes no thread that waits in accept
         self._sandbox = sandbox
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._sockets: set[socket.socket] = set()
@@ -138,7 +139,6 @@ class _Service:
         self._stopped = threading.Event()
 
     def accept(self) -> None:
-        self._listener.settimeout(0.5)  # to notice the end: closing a socket wakes no thread that waits in accept
         while not self._stopped.is_set():
             if not self._slots.acquire(timeout=0.5):
                 continue
