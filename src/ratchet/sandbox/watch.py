@@ -23,7 +23,7 @@ from ratchet.sandbox.cgroups import Cgroup
 TICK_S = 0.25
 _RESERVE_BYTES, _RESERVE_SHARE = 1 << 30, 0.02
 _RESERVE_INODES = 50_000
-_FORKS_REFUSED_S = 3.0
+_FORKS_REFUSED_S, _FORKS_REFUSED_COUNT = 3.0, 1000
 _PROCESSES_LOOKED_AT, _FILES_LOOKED_AT = 500, 2000
 
 
@@ -160,10 +160,13 @@ class Watch:
                 return
 
     def _forks_refused_for_long(self) -> bool:
+        """For some seconds, or so often that nothing but a fork bomb asks like that (some bombs go out at once)."""
         refused, now = self._cgroup.forks_refused(), time.monotonic()
         if refused == self._refused and self._cgroup.processes() < self._limits.processes:
             self._refused_since = None
             return False
         self._refused = refused
+        if refused > max(_FORKS_REFUSED_COUNT, self._limits.processes):
+            return True
         self._refused_since = self._refused_since or now
         return now - self._refused_since >= _FORKS_REFUSED_S
