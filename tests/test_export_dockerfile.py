@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -138,7 +140,91 @@ def test_the_script_does_what_the_recipe_says(environment: Environment, tmp_path
         ),
     )
     script = tmp_path / "recipe.sh"
-    script.write_text(recipe_script(Recipe(steps), name="x"))
+    script.write_text(recipe_script(Recipe(steps), name="x").replace("cd /workspace\n", ""))
     subprocess.run(["sh", script], check=True)
     assert target.read_text() == "it's $HOME\nme two lines"
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+# --------------------------------------------------------------------------- the real thing
+
+VARIABLES = {
+    "PATH": "/opt/venv/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "VIRTUAL_ENV": "/opt/venv",
+    "GREETING": ENV["GREETING"],
+}
+BUILT = Recipe(
+    steps=(
+        RecipeStep(
+            command="id dev >/dev/null 2>&1 || useradd --create-home dev\ninstall -d -o dev -g dev /opt/venv /opt/ratchet",
+            env=VARIABLES,
+        ),
+        RecipeStep(command="uv venv --quiet --seed --python 3.11 /opt/venv", user="dev", env=VARIABLES),
+        RecipeStep(path="/opt/ratchet/requirements.txt", content="pytest\n", user="dev"),
+        RecipeStep(command="uv pip install -q -e . -r /opt/ratchet/requirements.txt", user="dev", env=VARIABLES),
+        RecipeStep(
+            command="apt-get install -q -y --no-install-recommends xxd",
+            env=VARIABLES | {"DEBIAN_FRONTEND": "noninteractive"},
+        ),
+    ),
+    env=VARIABLES,
+    start="id -un >/tmp/started",
+)
+PROJECT = {
+    "pyproject.toml": '[project]\nname = "small"\nversion = "1"\n\n[build-system]\nrequires = ["hatchling"]\n'
+    'build-backend = "hatchling.build"\n\n[tool.hatch.build.targets.wheel]\ninclude = ["small.py"]\n',
+    "small.py": "ANSWER = 42\n",
+    "test_small.py": "import os, pathlib, shutil, small\n\n\ndef test_it():\n    assert small.ANSWER == 42\n"
+    "    assert pathlib.Path('/tmp/started').read_text() == 'root\\n'\n    assert shutil.which('xxd') and os.getuid() != 0\n",
+}
+
+
+def buildah(*arguments: str) -> str:
+    done = subprocess.run(["buildah", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"buildah {arguments[0]}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is not installed: ./test --slow installs it")
+def test_buildah_rebuilds_the_environment_and_its_tests_pass_there(environment: Environment, tmp_path: Path) -> None:
+    tree = tmp_path / "project"
+    tree.mkdir()
+    for name, text in PROJECT.items():
+        (tree / name).write_text(text)
+    made = dataclasses.replace(
+        environment, recipe=BUILT, checkout=dataclasses.replace(environment.checkout, path=str(tree))
+    )
+    archive = tmp_path / "base.tar"
+    subprocess.run(["mmdebstrap", "-q", "--variant=minbase", "bookworm", str(archive)], check=True)
+    image, result = "localhost/ratchet-test-base", "localhost/ratchet-test-result"
+    scratch = buildah("from", "scratch")
+    buildah("add", "-q", scratch, str(archive), "/")
+    buildah("commit", "-q", "--rm", scratch, image)
+    container = ""
+    try:
+        dockerfile.write(made, tmp_path / "out", image=image)
+        buildah("bud", "--isolation", "chroot", *trust(), "-t", result, str(tmp_path / "out"))
+        container = buildah("from", result)
+        entrypoint = "/usr/local/lib/ratchet/entrypoint.sh"
+        output = subprocess.run(
+            ["buildah", "run", "--isolation", "chroot", container, "--", entrypoint, "python", "-m", "pytest", "-q"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "1 passed" in output.stdout, output.stdout + output.stderr
+    finally:
+        if container:
+            buildah("rm", container)
+        subprocess.run(["buildah", "rmi", result, image], capture_output=True, check=False)
+
+
+def trust() -> list[str]:
+    """Where this machine is behind a private certificate authority, its bundle goes along, to this build only."""
+    bundle = os.environ.get("SSL_CERT_FILE", "")
+    if not bundle:
+        return []
+    inside = "/run/host-certificates.pem"
+    return ["-v", f"{bundle}:{inside}:ro", "--env", f"SSL_CERT_FILE={inside}", "--env", f"PIP_CERT={inside}"]

@@ -18,6 +18,7 @@ _MACHINE_SETTING = re.compile(
       | .*_(?:cert|cainfo|cafile|ca_bundle|ca_certs) | ssl_cert_(?:file|dir)
     ) $"""
 )
+_WORKSPACE = "/workspace"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -28,12 +29,21 @@ def portable(env: Mapping[str, str]) -> dict[str, str]:
 
 def recipe_script(recipe: Recipe, *, name: str) -> str:
     """The recipe as a shell script, to be run as root in a fresh base with the checkout in /workspace."""
-    lines = ["#!/bin/sh", f"# Rebuilds {comment(name)} from its base and its checkout.", "set -eu"]
+    lines = ["#!/bin/sh", f"# Rebuilds {comment(name)} from its base and its checkout.", "set -eu", f"cd {_WORKSPACE}"]
     lines += [f"export {key}={shlex.quote(value)}" for key, value in portable(recipe.env).items()]
+    lines += ["", *_AS_USER]
     for step in recipe.steps:
         lines += ["", *([f"# {comment(step.note)}"] if step.note else [])]
-        lines += _write_lines(step) if step.path else [_run_line(step)]
+        lines += _write_lines(step) if step.path else [_run_line(step, recipe)]
     return "\n".join(lines) + "\n"
+
+
+_AS_USER = (
+    "as() {  # as USER COMMAND...: with that user's rights and home",
+    '    user=$1; shift; home=$(getent passwd "$user" | cut -d: -f6)',
+    '    setpriv --reuid "$user" --regid "$user" --init-groups env HOME="$home" USER="$user" "$@"',
+    "}",
+)
 
 
 def comment(text: str) -> str:
@@ -41,15 +51,12 @@ def comment(text: str) -> str:
     return "".join(c for c in " ".join(text.split()) if c.isprintable())[:200]
 
 
-def _run_line(step: RecipeStep) -> str:
-    env = portable(step.env)
-    settings = "".join(f"{name}={shlex.quote(value)} " for name, value in env.items())
-    inner = f"cd {shlex.quote(step.cwd)} && {step.command}"
-    if step.user != "root":
-        return f"{settings}su {shlex.quote(step.user)} -p -s /bin/sh -c {shlex.quote(inner)}"
-    if "\n" in step.command or settings:
-        return f"{settings}sh -c {shlex.quote(inner)}"
-    return f"( {inner} )"
+def _run_line(step: RecipeStep, recipe: Recipe) -> str:
+    own = {name: value for name, value in portable(step.env).items() if recipe.env.get(name) != value}
+    words = ["as", step.user] if step.user != "root" else ["env"] if own else []
+    words += [f"{name}={value}" for name, value in own.items()]
+    command = step.command if step.cwd == _WORKSPACE else f"cd {shlex.quote(step.cwd)} || exit\n{step.command}"
+    return shlex.join([*words, "sh", "-c", command])
 
 
 def _write_lines(step: RecipeStep) -> list[str]:
