@@ -246,8 +246,12 @@ def _quoted(what: str, reading: Reading, expressions: tuple[re.Pattern[str], ...
 
 _EXCEPTIONS = pattern(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Warning|Exit|ImproperlyConfigured): .*")
 _SUMMARY = pattern(r"^\d+ of \d+ tests passed.*|^=+ .*\b(?:failed|errors?|no tests ran)\b.* =+$")
-_COLLECTION = (_EXCEPTIONS, pattern(r"^.*error: .*|^ERROR:? .* - .*|^ERROR: .*"), _SUMMARY)
-_TEST = (_EXCEPTIONS, pattern(r"^fixture '\w+' not found|^.*error: .*|^(?:ERROR|FAILED) .* - .*|^ERROR: .*"), _SUMMARY)
+_COLLECTION = (_EXCEPTIONS, pattern(r"^.*error: .*|^ERROR:? .* - .*|^ERROR: (?!usage).*"), _SUMMARY)
+_TEST = (
+    _EXCEPTIONS,
+    pattern(r"^fixture '\w+' not found|^.*error: .*|^(?:ERROR|FAILED) .* - .*|^ERROR: (?!usage).*"),
+    _SUMMARY,
+)
 _BUILD = (
     pattern(r"^.*\bfatal error: .*|^.*: error: .*|^CMake Error.*|^.*\bERROR: .*|^.*cannot find -l.*"),
     _EXCEPTIONS,

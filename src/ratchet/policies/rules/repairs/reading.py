@@ -171,11 +171,9 @@ def _message(line: str) -> str:
 
 
 def _dedent(lines: Iterable[str]) -> Iterator[str]:
-    """uv indents the output of a build; take that away."""
-    margin = ""
+    """uv indents the output of a build; take that away. The heading that shows how far may have been cut out."""
+    margin = " " * 9
     for line in lines:
         if stream := _STREAM.match(line):
             margin = stream[1]
-        elif margin and line and not line.startswith(margin):
-            margin = ""
         yield line.removeprefix(margin)
