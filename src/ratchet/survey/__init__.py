@@ -2,8 +2,8 @@
 
 The kinds of fact (`Fact.kind`), with what `value` and `group` hold. Where a kind comes from several places, the
 group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TARGET`, `just:RECIPE`, `hatch:ENV`,
-`pdm:SCRIPT`, `poe:TASK`, `docker`, `compose:SERVICE`, `devcontainer`, `pre-commit`, `extra:NAME`, `group:NAME`,
-`file:PATH`, `setup.py`, `conda`, `pytest`.
+`pdm:SCRIPT`, `poe:TASK`, `pixi:FEATURE`, `docker`, `compose:SERVICE`, `devcontainer`, `pre-commit`, `extra:NAME`,
+`group:NAME`, `file:PATH`, `setup.py`, `conda`, `pytest`.
 
     project-name            distribution name
     project-version         version as the manifests or PKG-INFO say it
@@ -59,6 +59,7 @@ from ratchet.records import Checkout, Survey
 from ratchet.survey import (
     build_files,
     ci,
+    conda,
     docs,
     extensions,
     nox,
@@ -88,6 +89,7 @@ _READERS = (
     pytest_config.read,
     ci.read,
     build_files.read,
+    conda.read,
     docs.read,
     python_code.read,
     extensions.read,

@@ -1,4 +1,4 @@
-"""Makefile, justfile, Dockerfile, compose files, devcontainer, pre-commit, conda environments, Python version files."""
+"""Makefile, justfile, Dockerfile, compose files, devcontainer, pre-commit, Python version files."""
 
 from __future__ import annotations
 
@@ -7,26 +7,15 @@ import re
 from typing import Any
 
 from ratchet.survey.findings import Findings
-from ratchet.survey.formats import UnreadableError, at, items, line_of, names, parse_yaml, strings, table, word
-from ratchet.survey.requirements import note_requirement
+from ratchet.survey.formats import UnreadableError, at, items, line_of, parse_yaml, strings, table, word
 from ratchet.survey.shell import note_script, note_variable
 from ratchet.survey.tree import Tree, is_vendored
 
 MAX_TARGETS = 120
-# Conda's names for what an index has under another name, and what only conda has.
-_NOT_DISTRIBUTIONS = names(
-    """
-    python pip conda mamba nomkl compilers cxx-compiler c-compiler fortran-compiler gcc gxx make cmake ninja
-    pandoc graphviz git nodejs libgdal proj geos hdf5 libnetcdf openmpi mpich blas openblas mkl doxygen curl
-    """
-)
 _HOOK_TOOLS = (
     "ruff", "black", "flake8", "mypy", "isort", "pylint", "codespell", "bandit", "pyupgrade", "yapf", "prettier",
     "pyright",
 )  # fmt: skip
-_CONDA_NAMES = {"pytables": "tables", "python-build": "build", "matplotlib-base": "matplotlib", "dask-core": "dask",
-                "pyqt": "pyqt5", "pytorch": "torch", "msgpack-python": "msgpack", "pre-commit": "pre-commit",
-                "importlib_metadata": "importlib-metadata", "flask-cors": "flask-cors"}  # fmt: skip
 
 
 def read(tree: Tree, found: Findings) -> None:
@@ -44,10 +33,6 @@ def read(tree: Tree, found: Findings) -> None:
     for path in tree.matching(".pre-commit-config.yaml", depth=0):
         found.add("tool", "pre-commit", path)
         _read_yaml(tree, found, path, _read_pre_commit)
-    for path in tree.matching("environment*.y*ml", "*environment.y*ml", "*conda*env*.y*ml", "ci/*environment*.y*ml",
-                              "*requirements*/*.yml", "ci/requirements/*.yml", "ci/requirements/environment*.yml",
-                              depth=3)[:12]:  # fmt: skip
-        _read_yaml(tree, found, path, _read_conda)
     _read_python_versions(tree, found)
 
 
@@ -182,40 +167,6 @@ def _read_pre_commit(_tree: Tree, found: Findings, path: str, data: Any) -> None
             name = word(at(hook, "id"))
             tool = next((each for each in _HOOK_TOOLS if each in name), "")
             found.add("tool", tool, path, line_of(at(hook, "id")), "pre-commit")
-
-
-# --------------------------------------------------------------------------- conda
-
-
-def _read_conda(_tree: Tree, found: Findings, path: str, data: Any) -> None:
-    for entry in items(at(data, "dependencies")):
-        if isinstance(entry, dict):
-            for text in strings(entry.get("pip")):
-                if not text.startswith("-"):
-                    note_requirement(found, text, "group-requirement", path, line_of(text), "conda")
-        elif isinstance(entry, str):
-            _note_conda(found, entry, path, line_of(entry))
-
-
-def _note_conda(found: Findings, entry: str, path: str, line: int) -> None:
-    """`channel::name=1.2=build` as PEP 508; what only conda has is left out."""
-    match = re.match(r"(?:[\w-]+::)?([A-Za-z0-9][\w.-]*)\s*(.*)$", entry.split("#")[0].strip())
-    if not match:
-        return
-    name, specifier = match.group(1), match.group(2).strip()
-    if name == "python":
-        version = re.search(r"3\.\d+", specifier)
-        if version:
-            found.add("python-version", version.group(0), path, line, "conda")
-        return
-    if name.lower() in _NOT_DISTRIBUTIONS or name.startswith(("lib", "r-", "_")):
-        return
-    exact = re.match(r"=\s*([\d][\w.]*)(?:=.*)?$", specifier)
-    if exact:
-        specifier = f"=={exact.group(1).rstrip('.*')}.*"
-    note_requirement(
-        found, f"{_CONDA_NAMES.get(name, name)}{specifier}", "group-requirement", path, line, "conda", raw=True
-    )
 
 
 # --------------------------------------------------------------------------- Python versions

@@ -65,7 +65,7 @@ _WRAPPER = re.compile(
     |[A-Za-z_]\w*=(?:"[^"]*"|'[^']*'|\S*)
     |(?:poetry|pdm|pipenv|rye|pixi)\s+run|hatch\s+(?:-\S+\s+)*run(?:\s+-\S+)*
     |uv\s+run(?:\s+(?:-p|--python|--group|--extra|--with|--only-group|--no-group|--package)[ =]\S+|\s+-\S+)*
-    |uvx|pipx\s+run|(?:\S*/)?(?:python[\d.]*|py|\$\{?PYTHON\}?|\$\(PYTHON\))(?:\s+-[a-zA-Z]\S*)*?\s+-m(?=\s)
+    |uvx|pipx\s+run|(?:\S*/)?(?:python[\d.]*|py|\$\{?PYTHON\}?|\$\(PYTHON\))(?:\s+-[XW]\s+\S+|\s+-[a-zA-Z]\S*)*?\s+-m(?=\s)
     |coverage[\d.]*\s+run(?:\s+-(?!m\s)\S+)*(?:\s+-m)?(?=\s)|@|-(?=\w))\s*""",
     re.VERBOSE,
 )
@@ -119,7 +119,7 @@ def _classify(command: str) -> str:
         return "install-command"
     if name == "setup.py":
         return next((kind for kind, verbs in _SETUP_WORDS if not verbs.isdisjoint(arguments)), "command")
-    if name in ("manage.py", "django-admin"):
+    if name in ("manage.py", "django-admin", "django"):
         known = {"test": "test-command", "runserver": "launch-command"}
         return next((known[each] for each in arguments if each in known), "command")
     if program in _TASK_RUNNERS:
@@ -135,7 +135,7 @@ def _classify(command: str) -> str:
 
 def _classify_task(program: str, arguments: list[str]) -> str:
     """A target of make, an environment of tox, a script of Hatch."""
-    tasks = " ".join(each for each in arguments if not each.startswith("-") or each.startswith("-e"))
+    tasks = " ".join(each for each in arguments if not re.search(r"=|/|^-(?!e)", each))
     for kind, pattern in _TASK_WORDS:
         if pattern.search(tasks.lower()):
             return kind

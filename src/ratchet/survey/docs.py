@@ -26,6 +26,7 @@ _TOPICS = (
     "*develop*", "*TESTING*", "*testing*", "*BUILD*", "*building*", "*getting*started*", "*quickstart*", "*setup*",
     "AGENTS.md",
 )  # fmt: skip
+_DOC_FOLDERS = names("docs doc documentation .github website dev site man doc-src docsource")
 _SUFFIXES = (".md", ".rst", ".txt", ".markdown", ".mdx", "")
 _FENCE = re.compile(r"^\s*(```+|~~~+)\s*\{?\.?([\w+-]*)")
 _DIRECTIVE = re.compile(r"^(\s*)\.\.\s+(?:code-block|code|sourcecode|prompt|parsed-literal)::\s*([\w+-]*)")
@@ -37,7 +38,7 @@ _PROGRAM = re.compile(
     r"|uvx|pipenv|conda|mamba|apt|apt-get|git|cd|docker|docker-compose|coverage|pre-commit|nosetests|trial|stestr|npm|yarn"
     r"|cmake|meson|cargo|maturin|\./[\w./-]+)\s+[\w./<$\"'-]|^(?:pytest|tox|nox|make)$"
 )
-_INLINE = re.compile(r"``?([^`\n]{3,120})``?")
+_INLINE = re.compile(r"(?<!`)(``?)([^`\n]{3,120})\1(?!`)")
 
 
 @dataclass
@@ -60,6 +61,8 @@ def read(tree: Tree, found: Findings) -> None:
 
 def _is_doc(path: str) -> bool:
     suffix = "." + path.rsplit(".", 1)[-1].lower() if "." in path.rsplit("/", 1)[-1] else ""
+    if path.count("/") > 1 and path.split("/")[0].lower() not in _DOC_FOLDERS:
+        return False
     requirements = suffix == ".txt" and "requirement" in path.lower()
     return suffix in _SUFFIXES and not requirements and not is_vendored(path) and "egg-info" not in path
 
@@ -69,13 +72,16 @@ def _read_document(tree: Tree, found: Findings, path: str, group: str) -> None:
     if not text:
         return
     lines = text.splitlines()
-    for block in _blocks(lines, markdown=not path.lower().endswith(".rst")):
+    is_rst = path.lower().endswith(".rst")
+    for block in _blocks(lines, markdown=not is_rst):
         script = _script(block)
         if script:
             note_script(tree, found, script, path, block.line, group)
     for number, line in enumerate(lines, 1):
         for match in _INLINE.finditer(line):
-            command = _PROMPT.sub("", match.group(1)).strip()
+            command = _PROMPT.sub("", match.group(2)).strip()
+            if is_rst and match.group(1) == "`":  # a role or a link
+                continue
             if _is_inline_command(command):
                 note_script(tree, found, command, path, number, group)
 

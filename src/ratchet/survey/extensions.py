@@ -20,9 +20,12 @@ _BY_SUFFIX = (
 )
 _MESON = re.compile(r"py\w*\.extension_module\(\s*['\"]([\w.]+)['\"]")
 _CMAKE = re.compile(
-    r"(?:python_add_library|pybind11_add_module|nanobind_add_module|python3_add_library)\(\s*(\w+)", re.I
+    r"(?:python3?_add_library|pybind11_add_module|nanobind_add_module)\(\s*(\w+)|--module-name\s+\"?([\w.]+)",
+    re.IGNORECASE,
 )
 _CFFI = re.compile(r"""set_source\(\s*['"]([\w.]+)['"]""")
+# Built on other systems only.
+_ELSEWHERE = re.compile(r"(?:windows|win32|win|osx|darwin|macos|bsd|sunos|solaris|aix|cygwin)$")
 _INIT = re.compile(r"^\s*PyMODINIT_FUNC\s+PyInit_(\w+)\s*\(", re.MULTILINE)
 
 
@@ -41,7 +44,7 @@ def _read_setup(tree: Tree, found: Findings, script: SetupScript) -> None:
         name = (
             word(call.kwargs.get("name")) or word(call.kwargs.get("target")) or word(call.args[0] if call.args else "")
         )
-        if not re.fullmatch(r"[\w.]+", name):
+        if not re.fullmatch(r"[\w.]+", name) or _ELSEWHERE.search(name.rsplit("_", 1)[-1]):
             continue
         if call.name.startswith("Rust") or "RustExtension" in call.name:
             found.add("extension-module", name, "setup.py", call.line, "rust")
@@ -111,7 +114,9 @@ def _read_native_builds(tree: Tree, found: Findings) -> None:
             text = tree.text(path) or ""
             for match in pattern.finditer(text) if not is_vendored(path) else ():
                 line = text.count("\n", 0, match.start()) + 1
-                found.add("extension-module", _qualified(path, match.group(1), packages), path, line, "c++")
+                found.add(
+                    "extension-module", _qualified(path, match[match.lastindex or 0], packages), path, line, "c++"
+                )
 
 
 def _qualified(path: str, name: str, packages: dict[str, str]) -> str:
@@ -132,6 +137,6 @@ def _read_cython_sources(tree: Tree, found: Findings) -> None:
     packages = {fact.file: fact.value for fact in found.of("import-name")}
     for path in tree.matching("*.pyx", depth=8):
         for top, package in packages.items():
-            if path.startswith(top + "/") and not is_vendored(path):
-                inner = path[len(top) + 1 :].removesuffix(".pyx").replace("/", ".")
+            inner = path[len(top) + 1 :].removesuffix(".pyx").replace("/", ".")
+            if path.startswith(top + "/") and not is_vendored(path) and re.fullmatch(r"[\w.]+", inner):
                 found.add("extension-module", f"{package}.{inner}", path, 1, "cython")

@@ -11,7 +11,7 @@ import re
 from packaging.utils import canonicalize_name
 
 _PROVIDES = {
-    "attrs": "attr attrs", "pyyaml": "yaml", "pillow": "PIL", "beautifulsoup4": "bs4",
+    "attrs": "attr attrs", "pyyaml": "yaml", "toolz": "toolz tlz", "pillow": "PIL", "beautifulsoup4": "bs4",
     "python-dateutil": "dateutil", "scikit-learn": "sklearn", "scikit-image": "skimage", "opencv-python": "cv2",
     "opencv-python-headless": "cv2", "pyjwt": "jwt", "python-dotenv": "dotenv", "pyopenssl": "OpenSSL",
     "pycryptodome": "Crypto", "pycryptodomex": "Cryptodome", "psycopg2-binary": "psycopg2",

@@ -127,7 +127,7 @@ def read(tree: Tree, found: Findings) -> None:
 def _note_options(found: Findings, options: list[str], file: str, lines: Lines, line: int) -> None:
     for option, following in pairwise((*options, "")):
         found.add("pytest-option", option, file, lines.find(option, line))
-        plugin = following if option == "-p" else option[2:] if re.match(r"-p[a-z]", option) else ""
+        plugin = following if option == "-p" else option[2:].strip() if re.match(r"-p\s*[a-z]", option) else ""
         if plugin and not plugin.startswith("no:"):
             found.add("pytest-plugin", plugin, file, lines.find(plugin, line), "-p")
 

@@ -113,8 +113,13 @@ def _from_backends(tree: Tree, data: dict[str, Any], name: str) -> list[Provided
     if "flit" in backend:
         entries += _named(module or name.replace("-", "_"))
     wheel = table(tool, "hatch", "build", "targets", "wheel")
+    roots = [*strings(wheel.get("sources")), *table(wheel, "sources")]
     for path in strings(wheel.get("packages")) + strings(wheel.get("only-include")):
-        entries.append(_entry(path.strip("/"), str(PurePosixPath(path.strip("/")).parent)))
+        path = path.strip("/")
+        if path in roots or path in ("src", "lib"):
+            entries += [_entry(f"{path}/{child}", path) for child in _children(tree, path)]
+        else:
+            entries.append(_entry(path, str(PurePosixPath(path).parent)))
     for path in strings(at(tool, "scikit-build", "wheel", "packages")):
         entries.append(_entry(path.strip("/"), str(PurePosixPath(path.strip("/")).parent)))
     for each in strings(at(tool, "uv", "build-backend", "module-name")):

@@ -87,7 +87,7 @@ class ImportCheck:
             or top in _ALSO_STANDARD
         ):
             return True
-        return self.is_local(path, top, nearby=nearby)
+        return name in self._own or self.is_local(path, top, nearby=nearby)
 
     def _is_declared(self, name: str) -> bool:
         if fold(name) in self._declared or fold(name.split(".")[0]) in self._declared or name in self._extensions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -132,6 +133,8 @@ def _skipped(value: ast.expr | None, line: int, place: _Place) -> Iterator[Impor
         function, first = value.func, value.args[0]
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if name == "importorskip" and isinstance(first, ast.Constant) and isinstance(first.value, str):
+            if not re.fullmatch(r"[A-Za-z_][\w.]*", first.value):
+                return
             yield _import(first.value, line, _Place(True, place.nested, place.typing))
 
 

@@ -186,7 +186,7 @@ def _note_groups(found: Findings, argv: list[str], file: str, line: int, group: 
         name, _, inline = option.partition("=")
         value = inline or value
         extra = name in ("--extra", "-E", "--extras")
-        if extra or (name in ("--group", "--with", "--only", "-G", "--only-group") and argv[1:2] != ["run"]):
+        if extra or name in ("--group", "--with", "--only", "-G", "--only-group"):
             for each in re.split(r"[,\s]+", value):
                 if re.fullmatch(r"[\w.-]+", each) and not each.startswith("-"):
                     found.add("used-extra" if extra else "used-group", each, file, line, group)

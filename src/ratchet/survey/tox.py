@@ -238,7 +238,7 @@ def _substitute(match: re.Match[str], sections: Sections, settings: Mapping[str,
         "work_dir": ".tox", "envdir": f".tox/{name}", "env_dir": f".tox/{name}", "envname": name, "env_name": name,
         "envpython": "python", "env_python": "python", "envbindir": "", "env_bin_dir": "", "distdir": "dist",
         "envlogdir": ".tox/log", "basepython": "python", "base_python": "python", "packages": ".", "opts": "", "/": "/",
-        ":": ":", "envsitepackagesdir": "site-packages", "distshare": "dist", "package_root": ".", "homedir": "~",
+        ":": ":", "distshare": "dist", "package_root": ".", "homedir": "~",
     }  # fmt: skip
     if inner in fixed:
         return fixed[inner]
