@@ -22,7 +22,7 @@ from pathlib import Path
 from ratchet.errors import SourceError
 from ratchet.events import redact
 from ratchet.records import Checkout
-from ratchet.sources import archive, directory, git, pypi
+from ratchet.sources import archive, directory, git
 from ratchet.sources.content import Content, lay_out, printable
 from ratchet.sources.repository import is_repository
 from ratchet.store import Store
@@ -42,6 +42,8 @@ def fetch(source: str, store: Store) -> Checkout:
     at all. Nothing of the source is run. Raises SourceError when there is nothing to fetch or it is unsafe, and
     MachineError when git is needed and not installed.
     """
+    if not source.strip():
+        raise SourceError("there is no directory without a name", remedy=_FORMS)
     with store.shared():
         if source.lower().startswith("pypi:"):
             return _fetch_sdist(source, store)
@@ -79,6 +81,8 @@ def _fetch_archive(path: Path, store: Store) -> Checkout:
 
 
 def _fetch_sdist(source: str, store: Store) -> Checkout:
+    from ratchet.sources import pypi  # its HTTP client takes a second to load, and the other forms do without
+
     with pypi.Index() as index:
         sdist = index.find(source[len("pypi:") :])
         key = f"sdist-{sdist.sha256}"

@@ -81,7 +81,8 @@ def _tar_entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
     if member.isreg():
         file = archive.extractfile(member)
         assert file is not None  # it is a regular file
-        return Entry(member.name, Kind.FILE, _chunks(file), bool(member.mode & 0o100), mtime=float(member.mtime))
+        executable, mtime = bool(member.mode & 0o100), float(member.mtime)
+        return Entry(member.name, Kind.FILE, _chunks(file), executable, mtime=mtime, size_bytes=member.size)
     if member.issym():
         return Entry(member.name, Kind.LINK, target=member.linkname)
     if member.islnk():
@@ -159,16 +160,14 @@ def _zip_entry(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Entry:
             return Entry(member.filename, Kind.LINK, target=file.read(4096).decode("utf-8", "surrogateescape"))
     if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return Entry(member.filename, Kind.SPECIAL)
-    return Entry(member.filename, Kind.FILE, _zip_chunks(archive, member), bool(mode & 0o100), mtime=_zip_mtime(member))
+    chunks, executable = _zip_chunks(archive, member), bool(mode & 0o100)
+    mtime = float(calendar.timegm((*member.date_time, 0, 0, 0)))
+    return Entry(member.filename, Kind.FILE, chunks, executable, mtime=mtime, size_bytes=member.file_size)
 
 
 def _zip_chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
     with _reported(), archive.open(member) as file:
         yield from _chunks(file)
-
-
-def _zip_mtime(member: zipfile.ZipInfo) -> float:
-    return float(calendar.timegm((*member.date_time, 0, 0, 0)))
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -45,6 +45,7 @@ class Entry:
 
     `path` is relative, with `/`; it is checked here. `chunks` gives the bytes of a file, and is consumed before the
     next entry is asked for. `target` is what a link points at, or the path of the entry that a hard link repeats.
+    `size_bytes` is what the source claims, for refusing early; what comes is counted all the same.
     """
 
     path: str
@@ -53,6 +54,7 @@ class Entry:
     executable: bool = False
     target: str = ""
     mtime: float | None = None
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ def _add(layout: _Layout, path: str, entry: Entry) -> None:
 
 
 def _write_file(layout: _Layout, path: str, chunks: Iterable[bytes], entry: Entry) -> None:
+    _check_size(layout, path, entry.size_bytes, entry.size_bytes)
     layout.links.pop(path, None)  # the last entry of a name counts, as in tar
     parent = path.rpartition("/")[0]
     if parent:
@@ -158,17 +161,21 @@ def _write_file(layout: _Layout, path: str, chunks: Iterable[bytes], entry: Entr
         os.fchmod(file.fileno(), mode)
         for chunk in _source_errors(path, chunks):
             size += len(chunk)
+            _check_size(layout, path, size, len(chunk))
             layout.size_bytes += len(chunk)
-            if size > MAX_FILE_BYTES:
-                raise _too_large(f"{printable(path)[:200]} has more than {MAX_FILE_BYTES >> 20} MiB")
-            if layout.size_bytes > MAX_TOTAL_BYTES:
-                raise _too_large(f"more than {MAX_TOTAL_BYTES >> 20} MiB in all")
             digest.update(chunk)
             file.write(chunk)
     if entry.mtime is not None and 0 <= entry.mtime < 1 << 33:
         os.utime(target, (entry.mtime, entry.mtime))
         layout.mtimes[path] = entry.mtime
     layout.files[path] = (entry.executable, digest.hexdigest())
+
+
+def _check_size(layout: _Layout, path: str, file_bytes: int, more_bytes: int) -> None:
+    if file_bytes > MAX_FILE_BYTES:
+        raise _too_large(f"{printable(path)[:200]} has more than {MAX_FILE_BYTES >> 20} MiB")
+    if layout.size_bytes + more_bytes > MAX_TOTAL_BYTES:
+        raise _too_large(f"more than {MAX_TOTAL_BYTES >> 20} MiB in all")
 
 
 def _source_errors(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:

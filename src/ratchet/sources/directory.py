@@ -63,7 +63,8 @@ def _entry(path: str, name: str, descriptor: int) -> Entry:
     if not stat.S_ISREG(status.st_mode):
         return Entry(path, Kind.SPECIAL)
     executable = bool(status.st_mode & 0o100)
-    return Entry(path, Kind.FILE, _chunks(name, descriptor), executable, mtime=status.st_mtime)
+    chunks = _chunks(name, descriptor)
+    return Entry(path, Kind.FILE, chunks, executable, mtime=status.st_mtime, size_bytes=status.st_size)
 
 
 def _chunks(name: str, descriptor: int) -> Iterator[bytes]:

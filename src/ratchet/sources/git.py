@@ -19,6 +19,10 @@ from ratchet.sources import directory, repository
 from ratchet.sources.content import CHUNK_BYTES, Content, Entry, Kind, lay_out, printable
 from ratchet.sources.repository import GitError, Repository
 
+_ALL_REFS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+_REMOTE_HEAD = "refs/ratchet/head"
+_SHOWN_REFS = ("refs/heads", "refs/tags", "refs/remotes")
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -59,14 +63,17 @@ def copy_commit(url: str, ref: str | None, scratch: Path) -> Snapshot:
         history = content = repository.borrow(local, scratch)
         commit = _resolve(history, ref or "HEAD", url)
     else:
-        everything = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/ratchet/head")
-        history = content = repository.fetch("history.git", url, scratch, "--filter=tree:0", *everything)
-        commit = _resolve(history, ref or "refs/ratchet/head", url)
+        from_head = ref is None or ref.startswith("HEAD")  # else not asked for: it may lead nowhere
+        refs = [*_ALL_REFS, *([f"+HEAD:{_REMOTE_HEAD}"] if from_head else [])]
+        history = content = repository.fetch("history.git", url, scratch, "--filter=tree:0", *refs)
+        if from_head:
+            history.set_head(_find_commit(history, _REMOTE_HEAD))
+        commit = _resolve(history, ref or "HEAD", url)
         if not history.holds(f"{commit}^{{tree}}"):
             content = repository.fetch("content.git", url, scratch, "--depth=1", "--no-tags", commit)
     date, version = _describe(history, commit)
-    mtime = datetime.fromisoformat(date).timestamp()
-    return Snapshot(lay_out(_read_commit(content, commit, mtime), scratch / "tree"), commit, date, version)
+    entries = _read_commit(content, commit, _timestamp(date))
+    return Snapshot(lay_out(entries, scratch / "tree"), commit, date, version)
 
 
 # --------------------------------------------------------------------------- commits
@@ -83,24 +90,35 @@ def _resolve(ours: Repository, ref: str, where: str) -> str:
                 return _find_commit(ours, candidate)
             except GitError:
                 continue
-    refs = os.fsdecode(ours.run("for-each-ref", "--sort=-creatordate", "--count=6", "--format=%(refname:short)"))
+    refs = os.fsdecode(
+        ours.run("for-each-ref", "--sort=-creatordate", "--count=6", "--format=%(refname:short)", *_SHOWN_REFS)
+    )
     raise SourceError(
         f"{redact(where)} has no branch, tag or commit {printable(ref)}",
         remedy=f"its newest refs are {printable(', '.join(refs.split()))}" if refs else "it has no commits at all",
     )
 
 
-def _describe(ours: Repository, commit: str) -> tuple[str, str | None]:
+def _describe(ours: Repository, commit: str) -> tuple[str | None, str | None]:
     """The commit's date, and its version by the tags."""
-    date = ours.run("log", "-1", "--no-show-signature", "--format=%cI", commit).decode("ascii", "replace").strip()
+    log = ours.run("log", "-1", "--no-mailmap", "--no-show-signature", "--format=%cI", commit)
+    date = log.decode("ascii", "replace").strip()
     try:
         version = printable(os.fsdecode(ours.run("describe", "--tags", commit)).strip())
     except GitError:
         version = None  # no tag comes before this commit
-    return date, version
+    return (None if _timestamp(date) is None else date), version
 
 
-def _read_commit(ours: Repository, commit: str, mtime: float) -> Iterator[Entry]:
+def _timestamp(date: str | None) -> float | None:
+    """Seconds since 1970; None for what is no date: a commit may claim anything."""
+    try:
+        return datetime.fromisoformat(date or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_commit(ours: Repository, commit: str, mtime: float | None) -> Iterator[Entry]:
     lines = _split(ours.run("ls-tree", "-r", "-z", "--full-tree", commit))
     process = ours.stream("cat-file", "--batch")
     assert process.stdin is not None and process.stdout is not None  # they are pipes

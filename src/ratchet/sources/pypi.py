@@ -152,7 +152,7 @@ class _Limit:
             )
 
 
-_RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), allowed_methods=("GET",))
+_RETRIES = Retry(total=3, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), allowed_methods=("GET",))
 _Releases = dict[Version, list[DistributionPackage]]
 
 
@@ -175,7 +175,7 @@ def _given(name: str, wanted: str, releases: _Releases) -> Version:
     if version not in releases:
         close = difflib.get_close_matches(wanted, known, n=5, cutoff=0.5) or known
         raise SourceError(f"{name} has no version {wanted}", remedy=f"use one that it has: {_some(close)}")
-    return version
+    return next(known for known in releases if known == version)  # as the project writes it: 1.9, when asked for 1.9.0
 
 
 def _newest(name: str, releases: _Releases) -> Version:

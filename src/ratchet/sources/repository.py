@@ -93,6 +93,9 @@ class Repository:
             return False
         return True
 
+    def set_head(self, commit: str) -> None:
+        (self.git_dir / "HEAD").write_text(f"{commit}\n")
+
     def _command(self, *arguments: str) -> list[str]:
         where = [f"--git-dir={self.git_dir}"]
         if self.work_tree is not None:
@@ -123,7 +126,7 @@ def borrow(directory: Path, scratch: Path) -> Repository:
     packed = "".join(f"{commit} {name}\n" for name, commit in refs.items() if name.startswith("refs/"))
     (ours / "packed-refs").write_bytes(os.fsencode(packed))
     if "HEAD" in refs:
-        (ours / "HEAD").write_text(refs["HEAD"] + "\n")
+        repository.set_head(refs["HEAD"])
     if git_dir == directory:
         return repository
     index = ours / "index"
