@@ -201,11 +201,12 @@ def test_buildah_rebuilds_the_environment_and_its_tests_pass_there(environment: 
     image, result = "localhost/ratchet-test-base", "localhost/ratchet-test-result"
     scratch = buildah("from", "scratch")
     buildah("add", "-q", scratch, str(archive), "/")
+    trust_what_this_machine_trusts(scratch)
     buildah("commit", "-q", "--rm", scratch, image)
     container = ""
     try:
         dockerfile.write(made, tmp_path / "out", image=image)
-        buildah("bud", "--isolation", "chroot", *trust(), "-t", result, str(tmp_path / "out"))
+        buildah("bud", "--isolation", "chroot", "-t", result, str(tmp_path / "out"))
         container = buildah("from", result)
         entrypoint = "/usr/local/lib/ratchet/entrypoint.sh"
         output = subprocess.run(
@@ -221,10 +222,10 @@ def test_buildah_rebuilds_the_environment_and_its_tests_pass_there(environment: 
         subprocess.run(["buildah", "rmi", result, image], capture_output=True, check=False)
 
 
-def trust() -> list[str]:
-    """Where this machine is behind a private certificate authority, its bundle goes along, to this build only."""
+def trust_what_this_machine_trusts(container: str) -> None:
+    """Where this machine is behind a private certificate authority, the local base trusts it, and not the export."""
     bundle = os.environ.get("SSL_CERT_FILE", "")
-    if not bundle:
-        return []
-    inside = "/run/host-certificates.pem"
-    return ["-v", f"{bundle}:{inside}:ro", "--env", f"SSL_CERT_FILE={inside}", "--env", f"PIP_CERT={inside}"]
+    if bundle:
+        inside = "/usr/local/share/host-certificates.pem"
+        buildah("copy", "-q", container, bundle, inside)
+        buildah("config", "--env", f"SSL_CERT_FILE={inside}", "--env", f"PIP_CERT={inside}", container)

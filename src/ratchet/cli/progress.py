@@ -180,7 +180,9 @@ class LiveProgress:
             # The panel shows the running command; only -v keeps each on the screen.
             if self._verbose or style not in ("output", "command", "detail"):
                 indent = "" if style == "stage" else "  "
-                self._console.print(Text(indent + line, style=_STYLES[style]), soft_wrap=True)
+                whole = style in ("output", "failure", "warning")
+                text = Text(indent + line, style=_STYLES[style], overflow="fold" if whole else "ellipsis")
+                self._console.print(text, no_wrap=not whole)
 
     def __enter__(self) -> Self:
         self._quiet.enter_context(_no_control_echo(self._console))
