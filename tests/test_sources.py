@@ -145,12 +145,12 @@ def test_links_inside_stay_and_links_out_are_named_and_left_out(store: Store, pr
     }
 
 
-PARTS = st.lists(st.sampled_from(["a", "b", "c", "..", "."]), min_size=1, max_size=5).map("/".join)
-NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map("/".join)
+TARGETS = st.sampled_from([".", "..", "a", "b", "../b", "a/b", "a/..", "b/..", "a/b/..", "a/b/../..", "b/../../a"])
+NAMES = st.sampled_from(["a", "b", "c", "a/a", "a/b", "b/a", "a/b/c"])  # few, so that links meet links
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.dictionaries(NAMES, PARTS, max_size=8), st.sets(NAMES, max_size=4))
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(NAMES, TARGETS, min_size=2, max_size=5), st.sets(NAMES, max_size=2))
 def test_whatever_links_there_are_none_leads_out(links: dict[str, str], files: set[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder).resolve() / "outer" / "tree"
