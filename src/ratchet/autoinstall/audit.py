@@ -40,11 +40,14 @@ class Damage:
 def damages(survey: Survey, recipe: Recipe) -> list[Damage]:
     """What could be broken in an environment, one or more of each kind that it has."""
     found: list[Damage] = []
-    if own := survey.first("project-name"):
-        found.append(Damage("uninstall the project", _uninstall(own)))
-    for name in _needed(survey)[:2]:
-        found.append(Damage(f"uninstall {name}", _uninstall(name)))
+    if name := survey.first("project-name"):
+        found.append(Damage("uninstall the project", _uninstall(name)))
+    for needed in _needed(survey)[:2]:
+        found.append(Damage(f"uninstall {needed}", _uninstall(needed)))
     found.append(Damage("uninstall the test runner", _uninstall("pytest")))
+    own = {*survey.values("import-name"), "pytest", "setuptools", "tests", "test"}
+    for module in [m for m in survey.values("test-import") if m.isidentifier() and m not in own][:3]:
+        found.append(Damage(f"uninstall what provides {module}", _uninstall_provider(module)))
     for module in survey.values("import-name")[:1]:
         found.append(Damage(f"truncate {module}", _truncate(module)))
     for module in survey.values("extension-module")[:1]:
@@ -170,6 +173,11 @@ def _libraries(recipe: Recipe) -> list[str]:
 def _uninstall(name: str) -> str:
     quoted = shlex.quote(name)
     return f"uv pip show -q --python /opt/venv {quoted} 2>/dev/null && uv pip uninstall -q --python /opt/venv {quoted}"
+
+
+def _uninstall_provider(module: str) -> str:
+    code = f"import importlib.metadata as m; print(m.packages_distributions()[{module!r}][0])"
+    return f'name=$(/opt/venv/bin/python -c {shlex.quote(code)}) && uv pip uninstall -q --python /opt/venv "$name"'
 
 
 def _located(module: str, body: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from ratchet.policies.rules.python_tests import REPORT, Suite, find_suite, largest_files, pytest_command
+from ratchet.policies.rules.python_tests import REPORT, Suite, file_command, find_suite, largest_files
 from ratchet.records import Checkout, Expectation, Goal, GoalKind, Survey
 
 # A suite may take this long; a build or a single file of tests less.
@@ -41,6 +41,8 @@ def propose_goals(survey: Survey, checkout: Checkout) -> list[Goal]:
         *_runtime_requirements(survey),
         *_source_compiles(survey),
         *_interpreter(),
+        *_metadata(survey),
+        *_place(survey),
     ]
     return list({goal.command: goal for goal in candidates}.values())
 
@@ -63,12 +65,10 @@ def _whole_suite(suite: Suite) -> Goal:
 
 
 def _single_files(suite: Suite) -> Iterator[Goal]:
-    if suite.runner != "pytest":
-        return
     for fact in largest_files(suite, 3):
         least = max(1, int(int(fact.value) * _LEAST_SHARE_RUN))
         yield Goal(
-            pytest_command(fact.file),
+            file_command(suite, fact.file),
             f"Runs the tests in {fact.file} ({fact.value} test functions): at least {least} run, at least 95 % pass.",
             GoalKind.TESTS,
             Expectation(exit_status=None, report=REPORT, min_tests=least, min_pass_rate=0.95),
@@ -84,6 +84,31 @@ def _collection(suite: Suite) -> Iterator[Goal]:
             GoalKind.TESTS,
             Expectation(exit_status=0, excludes=(r"^ERROR\b", r"\berrors? during collection")),
             timeout_s=BUILD_TIMEOUT_S,
+        )
+
+
+def _metadata(survey: Survey) -> Iterator[Goal]:
+    if name := survey.first("project-name"):
+        code = (
+            f"from importlib.metadata import distribution\nfound = distribution({name!r})\n"
+            "print('metadata', found.metadata['Metadata-Version'], len(found.files or []), 'files')"
+        )
+        yield Goal(
+            _python(code),
+            f"Reads the metadata of the installed distribution {name}, which records the files that belong to it.",
+            GoalKind.SETUP,
+            Expectation(matches=(r"^metadata \d\.\d+ [1-9]\d* files$",)),
+        )
+
+
+def _place(survey: Survey) -> Iterator[Goal]:
+    names = [n for n in survey.values("import-name") if n.isidentifier()][:1]
+    for name in names:
+        yield Goal(
+            _python(f"import importlib.util; print('found', importlib.util.find_spec({name!r}).origin)"),
+            f"Finds {name} in the checkout, so that an edit of a source file takes effect.",
+            GoalKind.IMPORT,
+            Expectation(matches=(r"^found /workspace/",)),
         )
 
 

@@ -35,13 +35,16 @@ _PYTHON_PREFERENCE = ("3.11", "3.12", "3.13", "3.10", "3.9", "3.14")
 
 # Groups of requirements that mean "needed to run the tests", best first. The first level that exists is used whole.
 _TEST = re.compile(
-    r"^(extra|group|hatch):_?(hatch-)?(tests?|testing|test[-_].*|tests[-_].*|unit[-_]?tests?|pytest|.*[-_]tests?)$"
+    r"^(extra|group|hatch):_?(hatch-)?(tests?|testing|unit[-_]?tests?|pytest)$"
     r"|^tox:(testenv|py|py3|py\d+|test|tests|unit|unittests?)$"
-    r"|^nox:_?(tests?|unit([-_]?tests?)?|pytest|test[-_].*|tests[-_].*)$"
+    r"|^nox:_?(tests?|unit([-_]?tests?)?|pytest)$"
     r"|^file:(.*/)?[\w.-]*tests?(ing)?([-_.](requirements|req|deps|pinned|ci))?[\w-]*\.(txt|in)$"
     r"|^file:(.*/)?tests?/[\w.-]*requirements[\w.-]*$"
     r"|^setup\.py$",
     re.IGNORECASE,
+)
+_TEST_VARIANT = re.compile(
+    r"^(extra|group|hatch|nox):_?(tests?[-_].*|.*[-_]tests?)$|^tox:(py\d*|tests?)[-_].*$", re.IGNORECASE
 )
 _DEV = re.compile(
     r"^(extra|group|hatch):(dev|devel|develop|development|dev[-_]dependencies|all|default|ci|qa)$"
@@ -153,7 +156,7 @@ def test_requirements(survey: Survey) -> tuple[str, ...]:
     """What has to be installed beside the project to run its tests, wherever it was declared; pytest always."""
     extras = survey.of("extra-requirement")
     facts = extras + survey.of("group-requirement")
-    for level in (_TEST, _DEV, _CI, _DOCUMENTED):
+    for level in (_TEST, _TEST_VARIANT, _DEV, _CI, _DOCUMENTED):
         if chosen := [f for f in facts if level.match(f.group)]:
             break
     else:
@@ -161,13 +164,13 @@ def test_requirements(survey: Survey) -> tuple[str, ...]:
     merged = _merge(f.value for f in _of_best_files(chosen))
     # An extra that holds no test tool is a feature, and its tests need it: take those that the test imports name.
     imported = {canonicalize_name(v) for v in survey.values("test-import")}
-    merged |= {k: v for k, v in _merge(f.value for f in extras).items() if k in imported and k not in merged}
+    others = _merge(f.value for f in extras).items()
+    merged |= {k: v for k, v in others if k.partition(";")[0] in imported and k not in merged}
     runtime = _merge(survey.values("requirement"))
     if not _packaged(survey):
         merged = _merge(f.value for f in facts if f.group.startswith("file:")) | merged | runtime
-    merged = {name: text for name, text in merged.items() if name not in _OUTSIDE or name in imported}
-    own = canonicalize_name(survey.first("project-name") or "")
-    merged.pop(own, None)
+    unwanted = {*(_OUTSIDE - imported), canonicalize_name(survey.first("project-name") or "")}
+    merged = {key: text for key, text in merged.items() if key.partition(";")[0] not in unwanted}
     suite = find_suite(survey)
     if "pytest" not in merged and (suite is None or suite.runner == "pytest"):
         merged["pytest"] = "pytest"
@@ -206,21 +209,21 @@ def _of_best_files(facts: Sequence[Fact]) -> Iterable[Fact]:
 
 
 def _merge(requirements: Iterable[str]) -> dict[str, str]:
-    """One requirement a distribution. The first mention wins, unless a later one bounds what it left open."""
+    """One requirement a distribution and environment marker, by name (and marker). The first mention wins, unless a
+    later one bounds what it left open."""
     merged: dict[str, str] = {}
     for text in requirements:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
             continue
-        name = canonicalize_name(requirement.name)
-        known = merged.get(name)
-        if known is None or (not Requirement(known).specifier and requirement.specifier and not requirement.marker):
-            merged[name] = text
-        elif requirement.extras - Requirement(known).extras and not requirement.marker:
-            both = Requirement(known)
-            both.extras |= requirement.extras
-            merged[name] = str(both)
+        key = canonicalize_name(requirement.name) + (f"; {requirement.marker}" if requirement.marker else "")
+        known = Requirement(merged[key]) if key in merged else None
+        if known is None or (not known.specifier and requirement.specifier):
+            merged[key] = text
+        elif requirement.extras - known.extras:
+            known.extras |= requirement.extras
+            merged[key] = str(known)
     return merged
 
 
@@ -285,8 +288,12 @@ def _declared_variables(survey: Survey) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for fact in survey.of("environment-variable"):
         name, _, value = fact.value.partition("=")
-        test = re.match(r"tox:(testenv|py)|nox:.*test|hatch:.*test|pytest", fact.group)
+        test = re.fullmatch(r"tox:(testenv|py\d*)|nox:.*tests?|hatch:.*test|pytest", fact.group)
         plain = re.fullmatch(r"[\w./:,@+-]*", value) and re.fullmatch(r"[A-Za-z_]\w*", name)
-        if test and plain and not re.match(r"PATH$|HOME$|PYTHONPATH$|VIRTUAL_ENV$|PIP_|UV_|COVERAGE|TOX|LD_", name):
+        if (
+            test
+            and plain
+            and not re.match(r"PATH$|HOME$|PYTHONPATH$|PYTHONWARNINGS$|VIRTUAL_ENV$|PIP_|UV_|COVERAGE|TOX|LD_", name)
+        ):
             chosen.setdefault(name, value)
     return chosen

@@ -146,11 +146,12 @@ def _pytest_arguments(
         parsed = _parse_pytest(command)
         if parsed is None:
             continue
-        paths, options = parsed
+        words, options = parsed
+        paths = tuple(word for word in words if any(_below(path, (word,)) for path in counts))
         covered = sum(count for path, count in counts.items() if _below(path, paths))
         if paths and covered >= 0.5 * total:
             return paths, options, command
-        if not paths and _has_testpaths(survey):
+        if not words and _has_testpaths(survey):
             return (), options, command
     return (() if _has_testpaths(survey) else _default_paths(counts)), (), None
 
@@ -206,6 +207,14 @@ def _below(path: str, folders: Iterable[str]) -> bool:
     if not folders:
         return not any(part.lower() in ASIDE for part in PurePosixPath(path).parts[:-1])
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def file_command(suite: Suite, path: str) -> str:
+    """The command that runs one test file of the suite, with the same kind of runner and the same report."""
+    if suite.runner == "pytest":
+        return pytest_command(path)
+    module = path.removesuffix(".py").removeprefix("src/").removeprefix("lib/").replace("/", ".")
+    return f"python {UNITTEST_SHIM} {REPORT} -m unittest {shlex.quote(module)}"
 
 
 def largest_files(suite: Suite, most: int) -> list[Fact]:

@@ -242,14 +242,15 @@ RULES = (
     Rule(
         pattern(
             r"(?:can't find|could not find|needs? (?:a|the)|requires) Rust (?:compiler|toolchain)"
-            r"|Cargo, the Rust package manager, is not installed"
+            r"|Cargo, the Rust package manager, is not installed|^Rust not found, installing into a temporary directory"
         ),
         _rust,
         BUILD_STAGES,
     ),
     Rule(
         pattern(
-            r"requires? rustc \d+\.\d+[^\n]{0,60}(?:newer|later|while)|lock file version `?\d`? (?:requires|was found)"
+            r"cannot be built because it requires rustc \d+\.\d+|requires? rustc \d+\.\d+[^\n]{0,60}(?:newer|later|while)"
+            r"|lock file version `?\d`? (?:requires|was found)|this version of Cargo is older than the `\d+` edition"
             r"|feature `edition2024` is required|rustc \d[\d.]+ is not supported by the following"
         ),
         _newer_rust,

@@ -126,7 +126,7 @@ def _day(text: str | None) -> date | None:
 
 RULES = (
     Rule(pattern(r"^hint: `[\w.-]+` was filtered by `exclude-newer`.*"), step_away, BUILD_STAGES),
-    Rule(pattern(r".*is missing an upload date, but user provided: .*"), step_away, BUILD_STAGES),
+    Rule(pattern(r"is missing an upload date, but user provided: .*"), step_away, BUILD_STAGES),
     Rule(
         pattern(
             r"^ImportError: cannot import name '\w+' from (?:partially initialized module )?'(?P<module>[\w.]+)'.*"
