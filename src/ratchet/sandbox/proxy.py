@@ -277,7 +277,10 @@ class Conversation:
                 server.shutdown(socket.SHUT_RDWR)  # ends the upload where the client does not
 
     def _forward(self, head: RequestHead, entry: _Entry) -> bool:
-        parts = urlsplit(head.target)
+        try:
+            parts = urlsplit(head.target)
+        except ValueError as error:
+            raise BadMessageError("not a URI") from error
         if parts.scheme != "http" or not parts.hostname:
             raise BadMessageError("the proxy serves CONNECT, and GET of http:// URIs")
         host, port = split_authority(parts.netloc.rpartition("@")[2], default_port=80)
