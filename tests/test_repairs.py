@@ -64,7 +64,7 @@ class Contents:
         return _found(_MODULES, name)
 
     def program(self, name: str) -> tuple[str, ...]:
-        return _found(_PROGRAMS, name)
+        return (name, f"{name}-web") if name in {"rustc", "cargo"} else _found(_PROGRAMS, name)
 
 
 def _found(table: dict[str, str], name: str) -> tuple[str, ...]:
@@ -275,6 +275,18 @@ SYSTEM_PACKAGES = [
     ),
     Case("runtime-libmagic", "test", ("debian:libmagic1",), debian("libmagic1")),
     Case("env-program", "test", ("debian:ruby",), debian("ruby")),
+    Case("rust-missing", "install", ("debian:cargo", "debian:rustc"), debian("cargo", "rustc")),
+    Case("rust-missing-setuptools", "install", ("debian:cargo", "debian:rustc"), debian("cargo", "rustc")),
+    *(
+        Case(
+            name,
+            "install",
+            ("newer-rust",),
+            debian("rustc-web", "cargo-web"),
+            plan=replace(PLAN, debian=("cargo", "rustc")),
+        )
+        for name in ("rust-too-old", "rust-edition", "rust-lock")
+    ),
     Case(
         "apt-missing",
         "apt",

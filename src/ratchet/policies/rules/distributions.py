@@ -6,7 +6,6 @@ project declares a requirement that provides the module, that requirement wins: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -397,19 +396,6 @@ def declared_requirement(survey: Survey, module: str) -> str | None:
             if (name := _name(text)) and provides(name, module):
                 return text
     return None
-
-
-def modules_of(distribution: str) -> tuple[str, ...]:
-    """Import names that a distribution provides: those of the tables, or else its own name as a module."""
-    name = canonicalize_name(distribution)
-    known = tuple(module for module, requirement in DISTRIBUTIONS.items() if _name(requirement) == name)
-    other = tuple(module for module, names in _NAMED_BY_MODULE.items() if name in names and module not in known)
-    return known + other or (name.replace("-", "_"),)
-
-
-def required_modules(requirements: Iterable[str]) -> frozenset[str]:
-    """Import names that a list of requirements provides."""
-    return frozenset(module for text in requirements if (name := _name(text)) for module in modules_of(name))
 
 
 def _name(requirement: str) -> str:

@@ -249,7 +249,7 @@ RULES = (
     ),
     Rule(
         pattern(
-            r"cannot be built because it requires rustc \d+\.\d+|requires? rustc \d+\.\d+[^\n]{0,60}(?:newer|later|while)"
+            r"requires? rustc \d+\.\d+[^\n]{0,60}(?:newer|later|while)"
             r"|lock file version `?\d`? (?:requires|was found)|this version of Cargo is older than the `\d+` edition"
             r"|feature `edition2024` is required|rustc \d[\d.]+ is not supported by the following"
         ),
