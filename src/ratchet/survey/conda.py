@@ -92,16 +92,18 @@ def _read_pixi(
     features = {"default": data, **{name: table(feature) for name, feature in table(data, "feature").items()}}
     for name, feature in features.items():
         section = prefix if name == "default" else (*prefix, "feature", name)
-        start = lines.section(*section, "dependencies") if section else lines.section("dependencies")
+        start = lines.section(*section, "dependencies")
         for package, spec in table(feature, "dependencies").items():
             version = word(spec) or word(at(spec, "version"))
             entry = package if version in ("", "*") else f"{package}{version}"
-            _note_conda(found, entry, path, lines.find(package, start), f"pixi:{name}")
+            _note_conda(found, entry, path, lines.key(package, start), f"pixi:{name}")
+        start = lines.section(*section, "pypi-dependencies")
         for package, spec in table(feature, "pypi-dependencies").items():
             version = word(spec) or word(at(spec, "version"))
             text = package if version in ("", "*") else f"{package}{version}"
             if not {"path", "git", "url"} & set(table(spec)):
-                note_requirement(found, text, "group-requirement", path, lines.find(package, start), f"pixi:{name}")
+                note_requirement(found, text, "group-requirement", path, lines.key(package, start), f"pixi:{name}")
+        start = lines.section(*section, "tasks")
         for task, command in table(feature, "tasks").items():
             text = word(command) or word(at(command, "cmd"))
-            note_script(tree, found, text, path, lines.find(task, start), f"pixi:{name}")
+            note_script(tree, found, text, path, lines.key(task, start), f"pixi:{name}")

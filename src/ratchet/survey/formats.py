@@ -108,6 +108,15 @@ class Lines:
         """The first line that starts with `prefix`; 1 when none does."""
         return next((number for number, line in enumerate(self._lines, 1) if line.startswith(prefix)), 1)
 
+    def key(self, name: str, start: int = 1) -> int:
+        """The first line from `start` that begins with a key, as in `name = …`; `start` when none does."""
+        forms = tuple(f"{quote}{name}{quote}" for quote in ("", '"', "'"))
+        for number in range(start, len(self._lines) + 1):
+            line = self._lines[number - 1].strip()
+            if line.startswith(forms) and line.strip("\"'")[len(name) :].lstrip("\"' ")[:1] in ("=", ":", "."):
+                return number
+        return start
+
     def _first(self, wanted: str, start: int) -> int:
         return next((n for n in range(start, len(self._lines) + 1) if wanted in self._lines[n - 1]), 0)
 

@@ -29,7 +29,7 @@ _ALSO_STANDARD = names(
 )
 
 _DECLARING = ("requirement", "extra-requirement", "group-requirement", "build-requirement", "direct-requirement")
-_TOP_LEVEL_IMPORT = re.compile(r"^(?:from|import)\s+([A-Za-z_]\w*)((?:\.\w+)*)", re.MULTILINE)
+_TOP_LEVEL_IMPORT = re.compile(r"^(?:from\s+([A-Za-z_]\w*)|import\s+([^#\n]+))", re.MULTILINE)
 
 
 class ImportCheck:
@@ -62,7 +62,9 @@ class ImportCheck:
         files import nothing new, and parsing is what takes the time."""
         if not any(path == top or path.startswith(top + "/") for top in self._packages):
             return
-        if not any(self._is_news(path, match) for match in _TOP_LEVEL_IMPORT.finditer(text)):
+        lines = [match[1] or match[2] for match in _TOP_LEVEL_IMPORT.finditer(text)]
+        tops = {re.split(r"[.\s(\\]", each.strip())[0] for line in lines for each in line.split(",")}
+        if not any(self._is_news(path, name) for name in tops):
             return
         source = summarise(text, Naming())
         for each in source.imports if source is not None else ():
@@ -72,8 +74,7 @@ class ImportCheck:
             if not self._is_declared(each.name):
                 self._found.add("undeclared-import", each.name, path, each.line, "package")
 
-    def _is_news(self, path: str, match: re.Match[str]) -> bool:
-        name = match.group(1)
+    def _is_news(self, path: str, name: str) -> bool:
         return name in NAMESPACES or not (
             self._is_known(path, name, "package", nearby=False) or self._is_declared(name)
         )

@@ -58,7 +58,7 @@ def _read_build_system(found: Findings, data: dict[str, Any], lines: Lines) -> N
     system = table(data, "build-system")
     start = lines.section("build-system")
     backend = word(system.get("build-backend"))
-    found.add("build-backend", backend, FILE, lines.find("build-backend", start))
+    found.add("build-backend", backend, FILE, lines.key("build-backend", start))
     for text in strings(system.get("requires")):
         line = lines.find(text, start)
         note_requirement(found, text, "build-requirement", FILE, line)
@@ -87,9 +87,9 @@ def _read_version_source(found: Findings, data: dict[str, Any], lines: Lines) ->
 
 def _read_project(found: Findings, project: dict[str, Any], lines: Lines) -> None:
     start = lines.section("project")
-    found.add("project-name", word(project.get("name")), FILE, lines.find("name", start))
-    found.add("project-version", word(project.get("version")), FILE, lines.find("version", start))
-    note_requires_python(found, word(project.get("requires-python")), FILE, lines.find("requires-python", start))
+    found.add("project-name", word(project.get("name")), FILE, lines.key("name", start))
+    found.add("project-version", word(project.get("version")), FILE, lines.key("version", start))
+    note_requires_python(found, word(project.get("requires-python")), FILE, lines.key("requires-python", start))
     for text in strings(project.get("classifiers")):
         note_classifier(found, text, FILE, lines.find(text, start))
     for text in strings(project.get("dependencies")):
@@ -104,7 +104,7 @@ def _read_project(found: Findings, project: dict[str, Any], lines: Lines) -> Non
         start = lines.section("project", key)
         for name, target in table(project, key).items():
             if key == "scripts":
-                found.add("console-script", f"{name}={word(target)}", FILE, lines.find(name, start))
+                found.add("console-script", f"{name}={word(target)}", FILE, lines.key(name, start))
 
 
 def expanded_extra(extras: dict[str, Any], extra: str, own: str) -> list[str]:

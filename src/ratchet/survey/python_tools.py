@@ -37,15 +37,15 @@ def _read_poetry(found: Findings, poetry: dict[str, Any], lines: Lines) -> None:
     if not poetry:
         return
     start = lines.section("tool", "poetry")
-    found.add("project-name", word(poetry.get("name")), FILE, lines.find("name", start))
-    found.add("project-version", word(poetry.get("version")), FILE, lines.find("version", start))
+    found.add("project-name", word(poetry.get("name")), FILE, lines.key("name", start))
+    found.add("project-version", word(poetry.get("version")), FILE, lines.key("version", start))
     for text in strings(poetry.get("classifiers")):
         note_classifier(found, text, FILE, lines.find(text, start))
     dependencies = table(poetry, "dependencies")
     start = lines.section("tool", "poetry", "dependencies")
     in_extras = {each: extra for extra, each_list in table(poetry, "extras").items() for each in strings(each_list)}
     for name, spec in dependencies.items():
-        line = lines.find(name, start)
+        line = lines.key(name, start)
         if name.lower() == "python":
             note_requires_python(found, poetry_specifier(word(spec)), FILE, line)
         elif name in in_extras or at(spec, "optional") is True:
@@ -60,11 +60,11 @@ def _read_poetry(found: Findings, poetry: dict[str, Any], lines: Lines) -> None:
         if start == lines.section("tool", "poetry"):
             start = lines.section("tool", "poetry", "dev-dependencies")
         for name, spec in members.items():
-            _note_poetry(found, name, spec, "group-requirement", lines.find(name, start), f"group:{group}")
+            _note_poetry(found, name, spec, "group-requirement", lines.key(name, start), f"group:{group}")
     for name, target in table(poetry, "scripts").items():
         target = word(target) or word(at(target, "callable")) or word(at(target, "reference"))
         found.add(
-            "console-script", f"{name}={target}", FILE, lines.find(name, lines.section("tool", "poetry", "scripts"))
+            "console-script", f"{name}={target}", FILE, lines.key(name, lines.section("tool", "poetry", "scripts"))
         )
 
 
@@ -130,7 +130,7 @@ def _read_flit(found: Findings, flit: dict[str, Any], lines: Lines) -> None:
         for text in strings(texts):
             note_requirement(found, text, "extra-requirement", FILE, lines.find(text, start), f"extra:{extra}")
     for name, target in table(flit, "scripts").items():
-        found.add("console-script", f"{name}={word(target)}", FILE, lines.find(name, start))
+        found.add("console-script", f"{name}={word(target)}", FILE, lines.key(name, start))
 
 
 def _read_pdm(tree: Tree, found: Findings, pdm: dict[str, Any], lines: Lines) -> None:
@@ -141,7 +141,7 @@ def _read_pdm(tree: Tree, found: Findings, pdm: dict[str, Any], lines: Lines) ->
             note_requirement(found, text, "group-requirement", FILE, lines.find(text, start), f"group:{group}")
     start = lines.section("tool", "pdm", "scripts")
     for name, script in table(pdm, "scripts").items():
-        _note_task(tree, found, script, FILE, lines.find(name, start), f"pdm:{name}")
+        _note_task(tree, found, script, FILE, lines.key(name, start), f"pdm:{name}")
 
 
 def _read_uv(found: Findings, uv: dict[str, Any], lines: Lines) -> None:
@@ -156,7 +156,7 @@ def _read_uv(found: Findings, uv: dict[str, Any], lines: Lines) -> None:
             reference = word(at(each, "git")) or word(at(each, "path")) or word(at(each, "url"))
             if reference:
                 prefix = "git+" if at(each, "git") else ""
-                found.add("direct-requirement", f"{name} @ {prefix}{reference}", FILE, lines.find(name, start))
+                found.add("direct-requirement", f"{name} @ {prefix}{reference}", FILE, lines.key(name, start))
 
 
 def _note_task(tree: Tree, found: Findings, task: Any, file: str, line: int, group: str) -> None:
@@ -186,7 +186,7 @@ def _read_hatch(
             for text in strings(at(env, key)):
                 found.add(kind, text, file, lines.find(key, start), group)
         for variable, value in table(env, "env-vars").items():
-            note_variable(found, variable, value, file, lines.find(variable, start), group)
+            note_variable(found, variable, value, file, lines.key(variable, start), group)
         for script in table(env, "scripts").values():
             for text in strings(script):
                 expanded = re.sub(r"\{args(?::([^}]*))?\}", lambda match: match.group(1) or "", text)
@@ -220,7 +220,7 @@ def _read_runners(tree: Tree, found: Findings, tool: dict[str, Any], lines: Line
     for path, name in ((("poe", "tasks"), "poe"), (("taskipy", "tasks"), "taskipy")):
         start = lines.section("tool", *path)
         for task, definition in table(tool, *path).items():
-            _note_task(tree, found, definition, FILE, lines.find(task, start), f"{name}:{task}")
+            _note_task(tree, found, definition, FILE, lines.key(task, start), f"{name}:{task}")
     cibuildwheel = table(tool, "cibuildwheel")
     start = lines.section("tool", "cibuildwheel")
     for text in strings(cibuildwheel.get("test-requires")):
@@ -237,6 +237,6 @@ def _read_runners(tree: Tree, found: Findings, tool: dict[str, Any], lines: Line
         found.add("used-group", group, FILE, lines.find("test-groups", start), "ci:cibuildwheel")
     for mapping in (table(cibuildwheel, "environment"), table(cibuildwheel, "linux", "environment")):
         for variable, value in mapping.items():
-            note_variable(found, variable, value, FILE, lines.find(variable, start), "ci:cibuildwheel")
+            note_variable(found, variable, value, FILE, lines.key(variable, start), "ci:cibuildwheel")
     for script in strings(at(cibuildwheel, "linux", "before-all")) + strings(cibuildwheel.get("before-test")):
         note_script(tree, found, script, FILE, lines.find(script, start), "ci:cibuildwheel")
