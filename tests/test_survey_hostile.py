@@ -15,7 +15,9 @@ from ratchet.records import Checkout, Survey, canonical, to_json
 from ratchet.survey import survey
 from ratchet.survey.findings import KINDS
 from ratchet.survey.formats import UnreadableError, parse_yaml
-from ratchet.survey.static_python import UNKNOWN, Script, parse
+from ratchet.survey.python_syntax import parse
+from ratchet.survey.static_python import Script
+from ratchet.survey.static_values import UNKNOWN
 
 NAMES = (
     "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "tox.toml", "noxfile.py", "requirements.txt", "PKG-INFO",

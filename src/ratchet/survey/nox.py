@@ -8,8 +8,9 @@ from typing import Any
 
 from ratchet.survey.findings import Findings
 from ratchet.survey.formats import UnreadableError
+from ratchet.survey.python_syntax import parse
 from ratchet.survey.shell import note_command, note_variable
-from ratchet.survey.static_python import Call, Script, parse
+from ratchet.survey.static_python import Call, Script
 from ratchet.survey.tree import Tree
 
 FILE = "noxfile.py"

@@ -9,8 +9,9 @@ from typing import Any
 from ratchet.survey.findings import Findings
 from ratchet.survey.formats import Lines, UnreadableError, at, items, names, parse_ini, strings, table, word
 from ratchet.survey.python_manifests import VERSION_SOURCES, load, note_classifier, note_requires_python
+from ratchet.survey.python_syntax import parse
 from ratchet.survey.requirements import note_requirement
-from ratchet.survey.static_python import Call, Script, parse
+from ratchet.survey.static_python import Call, Script
 from ratchet.survey.tree import Tree
 
 SETUP_CFG = "setup.cfg"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ratchet.survey.formats import UnreadableError, names
-from ratchet.survey.static_python import parse
+from ratchet.survey.python_syntax import parse
 
 # Top-level packages that many distributions share: an import of one is known by its first two parts.
 NAMESPACES = names(

@@ -8,44 +8,29 @@ be known, both branches are followed. Steps and sizes are limited, so a hostile 
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from ratchet.survey.formats import UnreadableError, names
+from ratchet.survey.python_syntax import constants, is_dotted, last_name
+from ratchet.survey.static_values import (
+    MAX_ITEMS,
+    MAX_TEXT,
+    UNKNOWN,
+    added,
+    compared,
+    dict_method,
+    is_plain,
+    joined_path,
+    list_method,
+    listed,
+    percented,
+    text_method,
+)
 
 MAX_STEPS = 60_000
 MAX_DEPTH = 40
-MAX_TEXT = 1 << 18
-MAX_ITEMS = 1_000
-
-
-class _Unknown:
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-UNKNOWN = _Unknown()
-
-
-def parse(text: str) -> ast.Module:
-    """The syntax tree of a script; `UnreadableError` where there is none."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        raise UnreadableError(f"not Python {_where(error)}: {str(error)[:200]}") from error
-    except (RecursionError, MemoryError) as error:
-        raise UnreadableError("nested too deeply to be parsed as Python") from error
-
-
-def _where(error: Exception) -> str:
-    return f"(line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else "(no line)"
 
 
 @dataclass(frozen=True)
@@ -95,7 +80,7 @@ class Script:
             self._block(tree.body, self.names)
             wanted = {call.line for call in self.calls}
             for node in ast.walk(tree) if unreached else ():
-                if isinstance(node, ast.Call) and _last(node.func) in self.record and node.lineno not in wanted:
+                if isinstance(node, ast.Call) and last_name(node.func) in self.record and node.lineno not in wanted:
                     self._value(node, self.names)
         except (_OutOfSteps, _Return, RecursionError):
             return
@@ -116,7 +101,7 @@ class Script:
             case ast.AnnAssign() if node.value is not None:
                 self._assign(node.target, self._value(node.value, scope), scope)
             case ast.AugAssign():
-                self._assign(node.target, _add(self._value(node.target, scope), self._value(node.value, scope)), scope)
+                self._assign(node.target, added(self._value(node.target, scope), self._value(node.value, scope)), scope)
             case ast.Expr():
                 self._value(node.value, scope)
             case ast.Return():
@@ -154,7 +139,7 @@ class Script:
         values = self._value(node.iter, scope)
         if isinstance(values, str):
             values = values.splitlines(keepends=True) if "\n" in values else list(values)
-        for value in _listed(values):
+        for value in listed(values):
             self._assign(node.target, value, scope)
             self._block(node.body, scope)
 
@@ -163,7 +148,7 @@ class Script:
             case ast.Name():
                 scope[target.id] = value
             case ast.Tuple() | ast.List():
-                values = _listed(value)
+                values = listed(value)
                 for at, each in enumerate(target.elts):
                     self._assign(each, values[at] if at < len(values) else UNKNOWN, scope)
             case ast.Subscript():
@@ -185,7 +170,7 @@ class Script:
             value = UNKNOWN if self._depth > MAX_DEPTH * 4 else self._expression(node, scope)
         finally:
             self._depth -= 1
-        if isinstance(value, str | list):  # large values cost more, so that a loop cannot fill the memory
+        if isinstance(value, str | list | dict):  # large values cost more, so that a loop cannot fill the memory
             self._steps += len(value) // (1024 if isinstance(value, str) else 64)
         return UNKNOWN if isinstance(value, str) and len(value) > MAX_TEXT else value
 
@@ -201,7 +186,7 @@ class Script:
                 return self._dict(node, scope)
             case ast.JoinedStr():
                 parts = [self._value(part, scope) for part in node.values]
-                return "".join(map(str, parts))[:MAX_TEXT] if all(_plain(part) for part in parts) else UNKNOWN
+                return "".join(map(str, parts))[:MAX_TEXT] if all(is_plain(part) for part in parts) else UNKNOWN
             case ast.FormattedValue():
                 return self._value(node.value, scope)
             case ast.BinOp():
@@ -222,7 +207,8 @@ class Script:
             case ast.Subscript():
                 return self._subscript(node, scope)
             case ast.Attribute():
-                return _ATTRIBUTES.get(ast.unparse(node) if _is_dotted(node) else "", UNKNOWN)
+                value = _ATTRIBUTES.get(ast.unparse(node) if is_dotted(node) else "", UNKNOWN)
+                return list(value) if isinstance(value, list) else value
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
                 return self._comprehension(node, scope)
             case ast.Starred():
@@ -235,7 +221,7 @@ class Script:
         result: list[Any] = []
         for each in elements[:MAX_ITEMS]:
             value = self._value(each, scope)
-            result.extend(_listed(value) if isinstance(each, ast.Starred) else [value])
+            result.extend(listed(value) if isinstance(each, ast.Starred) else [value])
         return result[:MAX_ITEMS]
 
     def _dict(self, node: ast.Dict, scope: dict[str, Any]) -> dict[Any, Any]:
@@ -253,9 +239,9 @@ class Script:
     def _operation(self, node: ast.BinOp, scope: dict[str, Any]) -> Any:
         left, right = self._value(node.left, scope), self._value(node.right, scope)
         if isinstance(node.op, ast.Add):
-            return _add(left, right)
+            return added(left, right)
         if isinstance(node.op, ast.Mod) and isinstance(left, str) and len(left) < MAX_TEXT:
-            return _percent(left, right)
+            return percented(left, right)
         if isinstance(node.op, ast.Div) and isinstance(left, str) and isinstance(right, str):
             return f"{left}/{right}".removeprefix("./")  # pathlib
         return UNKNOWN
@@ -269,30 +255,9 @@ class Script:
         return UNKNOWN if UNKNOWN in [v for v in values if v is UNKNOWN] else values[-1]
 
     def _compare(self, node: ast.Compare, scope: dict[str, Any]) -> Any:
-        left, right = self._value(node.left, scope), self._value(node.comparators[0], scope)
-        if left is UNKNOWN or right is UNKNOWN or len(node.ops) > 1:
+        if len(node.ops) > 1:
             return UNKNOWN
-        try:
-            match node.ops[0]:
-                case ast.Eq() | ast.Is():
-                    return left == right
-                case ast.NotEq() | ast.IsNot():
-                    return left != right
-                case ast.Lt():
-                    return left < right
-                case ast.LtE():
-                    return left <= right
-                case ast.Gt():
-                    return left > right
-                case ast.GtE():
-                    return left >= right
-                case ast.In():
-                    return left in right
-                case ast.NotIn():
-                    return left not in right
-        except TypeError:
-            return UNKNOWN
-        return UNKNOWN
+        return compared(node.ops[0], self._value(node.left, scope), self._value(node.comparators[0], scope))
 
     def _subscript(self, node: ast.Subscript, scope: dict[str, Any]) -> Any:
         holder = self._value(node.value, scope)
@@ -316,8 +281,8 @@ class Script:
         if not isinstance(values, list | dict) or len(node.generators) > 1:
             return UNKNOWN
         result = []
-        for value in _listed(values):
-            inner = dict(scope)
+        inner = {} if scope is self.names else dict(scope)
+        for value in listed(values):
             self._assign(generator.target, value, inner)
             tests = [self._value(test, inner) for test in generator.ifs]
             if all(test or test is UNKNOWN for test in tests):
@@ -327,7 +292,7 @@ class Script:
     # ----------------------------------------------------------------------- calls
 
     def _call(self, node: ast.Call, scope: dict[str, Any]) -> Any:
-        name = _last(node.func)
+        name = last_name(node.func)
         args = self._display(node.args, scope)
         kwargs: dict[str, Any] = {}
         for keyword in node.keywords:
@@ -376,49 +341,37 @@ class Script:
         if name in ("list", "sorted", "set", "tuple", "frozenset"):
             if isinstance(first, str):
                 return UNKNOWN
-            return [] if not args else _listed(first) if isinstance(first, list | dict) else UNKNOWN
+            return [] if not args else listed(first) if isinstance(first, list | dict) else UNKNOWN
         if name == "dict":
             return {**(first if isinstance(first, dict) else {}), **kwargs}
         if name in ("str", "Path", "PurePath", "abspath", "realpath", "fspath"):
             return first if isinstance(first, str) else UNKNOWN
         if name == "join":
-            return self._join(args)
+            return joined_path(args)
         if name == "exec" and isinstance(first, str) and len(args) > 1 and isinstance(args[1], dict):
             args[1].update(constants(first))
             return None
         return "" if name in ("dirname", "getcwd") else UNKNOWN
 
     def _method(self, holder: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        first = args[0] if args else None
         if holder is UNKNOWN:
             return self._library(name, args, kwargs)
         if isinstance(holder, str):
             return self._text_method(holder, name, args, kwargs)
         if isinstance(holder, list):
-            if name == "append" and len(holder) < MAX_ITEMS:
-                holder.append(first)
-            elif name == "insert" and len(args) == 2 and len(holder) < MAX_ITEMS:
-                holder.append(args[1])
-            elif name in ("extend", "update", "union") and isinstance(first, list | dict):
-                holder.extend(_listed(first)[: MAX_ITEMS - len(holder)])
-            return holder if name in ("copy", "union") else None
+            return list_method(holder, name, args)
         if isinstance(holder, dict):
-            return _dict_method(holder, name, args, kwargs)
+            return dict_method(holder, name, args, kwargs)
         return UNKNOWN
 
     def _library(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A function of a module (`os.path.join`), or a method of something unknown."""
         if name in ("chain", "from_iterable") and all(isinstance(each, list) for each in args):
-            return [item for each in args for item in each if not isinstance(item, list)] + [
-                inner for each in args for item in each if isinstance(item, list) for inner in item
-            ]
+            flat = (inner for each in args for item in each for inner in (item if isinstance(item, list) else [item]))
+            return list(islice(flat, MAX_ITEMS))
         if name in ("join", "open", "dirname", "abspath", "realpath", "Path", "getcwd", "PurePath"):
             return self._builtin(name, args, kwargs)
         return UNKNOWN
-
-    def _join(self, args: list[Any]) -> Any:
-        parts = [part for part in args if isinstance(part, str)]
-        return "/".join(part for part in parts if part) if parts else UNKNOWN
 
     def _file(self, name: Any) -> Any:
         if not isinstance(name, str):
@@ -427,144 +380,16 @@ class Script:
         return UNKNOWN if text is None else text
 
     def _text_method(self, holder: str, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        first = args[0] if args else None
         if name in ("read_text", "open"):
             return self._file(holder)
         if name in ("read", "__str__", "decode", "as_posix", "resolve", "absolute", "expanduser"):
             return holder
-        if name in ("readlines", "splitlines"):
-            return holder.splitlines()[:MAX_ITEMS]
-        if name == "joinpath":
-            return self._join([holder, *args])
-        if name == "format" and len(holder) < 10_000:
-            return _formatted(holder, args, kwargs)
-        if name == "join" and isinstance(first, list):
-            texts = [each for each in first if isinstance(each, str)]
-            return holder.join(texts) if sum(map(len, texts)) + len(holder) * len(texts) < MAX_TEXT else UNKNOWN
-        if name == "replace" and (
-            len(args) != 2 or not all(isinstance(each, str) and len(each) < 100 for each in args)
-        ):
-            return UNKNOWN
-        if name in _TEXT_METHODS and all(isinstance(each, str | int | tuple | None) for each in args):
-            try:
-                result = getattr(holder, name)(*args)
-            except (TypeError, ValueError, OverflowError):
-                return UNKNOWN
-            return result[:MAX_ITEMS] if isinstance(result, list) else result
-        return UNKNOWN
+        return text_method(holder, name, args, kwargs)
 
 
-_TEXT_METHODS = names(
-    """
-    strip lstrip rstrip lower upper split rsplit replace startswith endswith title partition removeprefix
-    removesuffix find count isspace isdigit
-    """
-)
 # A setup script is read for CPython on Linux.
 _ATTRIBUTES: dict[str, Any] = {
     "sys.platform": "linux", "os.name": "posix", "sys.version_info": [3, 11, 0, "final", 0], "sys.argv": ["setup.py"],
     "sys.version_info.major": 3, "sys.version_info.minor": 11, "sys.maxsize": 2**63 - 1, "os.sep": "/",
     "sys.implementation.name": "cpython",
 }  # fmt: skip
-
-
-def constants(text: str) -> dict[str, Any]:
-    """The names that a module assigns plain constants to, at its top level."""
-    try:
-        body = parse(text).body
-    except UnreadableError:
-        return {}
-    return {
-        target.id: node.value.value
-        for node in body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def _dict_method(holder: dict[Any, Any], name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    first = args[0] if args else None
-    if name == "update":
-        holder.update({**(first if isinstance(first, dict) else {}), **kwargs})
-        return None
-    if name in ("values", "keys", "items"):
-        return [list(each) if isinstance(each, tuple) else each for each in getattr(holder, name)()]
-    if name in ("get", "setdefault", "pop") and isinstance(first, str | int):
-        value = holder.get(first, args[1] if len(args) > 1 else None)
-        if name == "setdefault":
-            holder[first] = value
-        return value
-    return holder if name == "copy" else UNKNOWN
-
-
-def _add(left: Any, right: Any) -> Any:
-    """Concatenation; of a list with something unknown the known part is what is worth keeping."""
-    if isinstance(left, list | tuple) or isinstance(right, list | tuple):
-        return [*_listed(left), *_listed(right)][:MAX_ITEMS]
-    if isinstance(left, str) and isinstance(right, str):
-        return left + right if len(left) + len(right) < MAX_TEXT else UNKNOWN
-    return UNKNOWN
-
-
-def _percent(left: str, right: Any) -> Any:
-    values = tuple(right) if isinstance(right, list) else right
-    if not all(_plain(each) for each in (values if isinstance(values, tuple) else [values])):
-        return UNKNOWN
-    if len(left) > 10_000 or any(digit in left for digit in "*123456789"):  # widths can ask for gigabytes
-        return (
-            left.replace("%s", "{}").format(*(values if isinstance(values, tuple) else [values]))
-            if _simple(left, values)
-            else UNKNOWN
-        )
-    try:
-        return left % values
-    except (TypeError, ValueError):
-        return UNKNOWN
-
-
-def _simple(left: str, values: Any) -> bool:
-    count = len(values) if isinstance(values, tuple) else 1
-    return left.count("%") == left.count("%s") == count and "{" not in left and "}" not in left
-
-
-def _formatted(template: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`str.format` for plain fields only: attributes, indexes and widths are left alone."""
-    result, remaining, automatic = "", template, 0
-    while "{" in remaining:
-        before, _, rest = remaining.partition("{")
-        name, _, remaining = rest.partition("}")
-        result += before
-        if not name:
-            name, automatic = str(automatic), automatic + 1
-        value = (
-            args[int(name)]
-            if name.isdecimal() and len(name) < 4 and int(name) < len(args)
-            else kwargs.get(name, UNKNOWN)
-        )
-        if not _plain(value) or len(result) > MAX_TEXT:
-            return UNKNOWN
-        result += str(value)
-    return result + remaining
-
-
-def _plain(value: Any) -> bool:
-    return isinstance(value, str | int | float) and (not isinstance(value, int) or abs(value) < 10**18)
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value)[:MAX_ITEMS] if isinstance(value, list | tuple | dict) else []
-
-
-def _last(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _is_dotted(node: ast.expr) -> bool:
-    for _ in range(6):
-        if isinstance(node, ast.Name):
-            return True
-        if not isinstance(node, ast.Attribute):
-            return False
-        node = node.value
-    return False
