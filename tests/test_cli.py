@@ -275,17 +275,17 @@ def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 def test_sigint_works_although_it_was_inherited_as_ignored() -> None:
     code = (
-        "import signal, sys; from ratchet.cli.main import main; main(['--version']);"
-        "sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
+        "import atexit, os, signal, sys; from ratchet.cli.main import run; sys.argv = ['ratchet', '--help'];"
+        "atexit.register(lambda: os._exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)); run()"
     )
     ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", code]
-    assert subprocess.run(ignoring, check=False).returncode == 0
+    assert subprocess.run(ignoring, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def test_sigterm_unwinds() -> None:
     code = """
 import contextlib, os, signal, sys
-from ratchet.cli import main as boundary
+from ratchet.cli.main import run
 from ratchet.store import Store
 def killed(*_):
     try:
@@ -294,7 +294,8 @@ def killed(*_):
     finally:
         print("closed")
 Store.ids = killed
-sys.exit(boundary.main(["env", "list"]))
+sys.argv = ["ratchet", "env", "list"]
+run()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "closed\n")

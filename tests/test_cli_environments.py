@@ -18,6 +18,7 @@ import pytest
 
 from ratchet.autoinstall.verify import replay
 from ratchet.autoinstall.workshop import Workshop
+from ratchet.cli.main import main
 from ratchet.records import (
     Audit,
     Base,
@@ -68,6 +69,13 @@ class Ratchet:
         return subprocess.run(
             [*PROGRAM, *arguments], env=self.variables, capture_output=True, text=True, timeout=120, check=False
         )
+
+    def inside(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+        """Standard output of a command that is run in this process, which is quicker."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RATCHET_HOME", str(self.home))
+            assert main(list(arguments)) == 0
+        return capsys.readouterr().out
 
     def sandboxes(self) -> set[str]:
         return {path.name for path in (self.home / "sandboxes").glob("*")}
@@ -142,7 +150,7 @@ def test_a_start_script_that_fails_is_told_and_nothing_is_run(ratchet: Ratchet) 
 
 def test_a_run_that_takes_too_long_is_ended(ratchet: Ratchet) -> None:
     done = ratchet("env", "run", ratchet.id, "--time-limit", "1s", "--", "sleep", "60")
-    assert done.returncode == 1
+    assert done.returncode == 124
     assert "time limit" in done.stderr
 
 
@@ -185,13 +193,13 @@ def test_a_recipe_that_no_longer_works_is_not_verified(ratchet: Ratchet) -> None
     assert "the mirror is gone" in done.stdout
 
 
-def test_list_and_show(ratchet: Ratchet) -> None:
-    rows = json.loads(ratchet("env", "list", "--json").stdout)
+def test_list_and_show(ratchet: Ratchet, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads(ratchet.inside(capsys, "env", "list", "--json"))
     assert ratchet.environment.id in [row["environment"] for row in rows]
-    assert ratchet.id in ratchet("env", "list").stdout
-    assert json.loads(ratchet("env", "show", ratchet.id, "--json").stdout)["id"] == ratchet.environment.id
-    assert "python3 -m venv" in ratchet("env", "show", ratchet.id, "--recipe").stdout
-    assert "small.ANSWER" in ratchet("env", "show", ratchet.id).stdout
+    assert ratchet.id in ratchet.inside(capsys, "env", "list")
+    assert json.loads(ratchet.inside(capsys, "env", "show", ratchet.id, "--json"))["id"] == ratchet.environment.id
+    assert "python3 -m venv" in ratchet.inside(capsys, "env", "show", ratchet.id, "--recipe")
+    assert "small.ANSWER" in ratchet.inside(capsys, "env", "show", ratchet.id)
 
 
 def test_a_shell_needs_a_terminal(ratchet: Ratchet) -> None:
@@ -224,12 +232,11 @@ def read_until(terminal: int, text: str, timeout_s: float = 30.0) -> str:
     return shown
 
 
-def test_export_writes_and_remove_removes(ratchet: Ratchet, tmp_path: Path) -> None:
-    done = ratchet("env", "export", ratchet.id, "--format", "dockerfile", "-o", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
+def test_export_writes_and_remove_removes(ratchet: Ratchet, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    ratchet.inside(capsys, "env", "export", ratchet.id, "--format", "dockerfile", "-o", str(tmp_path / "out"))
     assert "FROM debian:bookworm" in (tmp_path / "out/Dockerfile").read_text()
     assert (tmp_path / "out/checkout/small.py").exists()
     copy = replace(ratchet.environment, id=content_id([ratchet.environment.id, "copy"])[:32])
     Store(ratchet.home).put("environment", copy)
-    assert ratchet("env", "remove", copy.id).returncode == 0
-    assert ratchet("env", "show", copy.id).returncode == 2
+    ratchet.inside(capsys, "env", "remove", copy.id)
+    assert copy.id not in Store(ratchet.home).ids("environment")

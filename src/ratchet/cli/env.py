@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ratchet.sandbox.oci import OciBackend
 
 KIND = "environment"
+_TIMED_OUT, _KILLED = 124, 137  # as timeout(1) and a shell have it
 
 app = typer.Typer(help="The environments in the store.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -112,7 +113,7 @@ def verify(name: EnvironmentName, verbose: Verbose = False, as_json: AsJson = Fa
     raise typer.Exit(ExitCode.VERIFIED if result["status"] == "verified" else ExitCode.DISCARDED)
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command()
 def run(
     name: EnvironmentName,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments, after --.")],
@@ -120,17 +121,14 @@ def run(
 ) -> None:
     """Run a command in a fresh fork of an environment: offline, as user dev in /workspace, the start script up.
 
-    Its output, both streams in one, goes to standard output; its exit status is ours. What it changes is gone
-    afterwards.
+    Its output, both streams in one, goes to standard output; its exit status is ours (124 where it took too long, 137
+    where another limit ended it). What it changes is gone afterwards.
     """
     import shlex
 
     from ratchet.cli.quantities import parse_seconds
-    from ratchet.records import Limits
+    from ratchet.records import LimitHit, Limits
 
-    command = command[1:] if command[:1] == ["--"] else command
-    if not command:
-        raise UsageError("There is no command to run.", remedy=f"ratchet env run {name} -- COMMAND")
     line = command[0] if len(command) == 1 else shlex.join(command)
     environment = _get(name)
     limits = Limits(time_s=parse_seconds(time_limit))
@@ -138,7 +136,8 @@ def run(
         result = sandbox.run(line, user="dev", cwd="/workspace", env=environment.recipe.env, on_output=_streamer())
     if result.limit is not None:
         complain(f"ratchet: the {result.limit.value} limit ended it after {result.seconds:.0f} s")
-    raise typer.Exit(ExitCode.OUR_FAULT if result.exit_status is None else result.exit_status)
+        raise typer.Exit(_TIMED_OUT if result.limit is LimitHit.TIME else _KILLED)
+    raise typer.Exit(result.exit_status or 0)
 
 
 @app.command()

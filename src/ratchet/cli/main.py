@@ -113,10 +113,6 @@ def _save_traceback(arguments: list[str]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Run one command line; returns the exit status and never raises."""
-    _set_signals()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows "?"
     try:
         status = app(arguments, prog_name="ratchet", standalone_mode=False)
     except RatchetError as error:
@@ -151,4 +147,8 @@ def run() -> None:
     if sys.argv[1:] == ["--version"]:  # answered before Typer is needed
         _print_version()
         return
+    _set_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows "?"
     sys.exit(main(sys.argv[1:]))
