@@ -152,4 +152,4 @@ def test_redacting_a_hostile_text_takes_no_long_time() -> None:
     text = "a" * 1_000_000 + "://" * 100_000 + "&" + "x" * 1_000_000
     started = time.monotonic()
     redact(text)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 5  # a tenth of a second, when the machine is idle

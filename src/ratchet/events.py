@@ -26,7 +26,9 @@ Subscriber = Callable[["Event"], None]
 UNREADABLE = "unreadable"
 """The kind that `read` gives to a line inside the file that holds no event (a writer died in the middle of it)."""
 
-_USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://(?P<userinfo>[^\s/?#\"'<>]{1,2000})@")
+# It begins with its rarest part: a log may be one line of a hundred megabytes.
+_USERINFO = re.compile(r"://(?P<userinfo>[^\s/?#\"'<>]{1,2000})@")
+_SCHEME_END = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*$")
 _SECRET_PARAMETER = re.compile(
     r"(?P<name>[?&;](?:[\w.-]{0,40}(?:token|secret|password|passwd|signature|api[_-]?key)|sig|auth)=)[^\s&;#\"'<>]+",
     re.IGNORECASE,
@@ -44,10 +46,12 @@ def redact(text: str) -> str:
 
 
 def _hide_userinfo(match: re.Match[str]) -> str:
-    scheme, userinfo = match["scheme"], match["userinfo"]
-    if scheme.lower().endswith("ssh") and ":" not in userinfo:
+    scheme = _SCHEME_END.search(match.string[max(0, match.start() - 32) : match.start()])
+    if scheme is None:
+        return match[0]
+    if scheme[0].lower().endswith("ssh") and ":" not in match["userinfo"]:
         return match[0]  # the login name of an SSH URL is no secret, and `git@` says what the URL is
-    return f"{scheme}://***@"
+    return "://***@"
 
 
 @dataclass(frozen=True)
