@@ -447,4 +447,5 @@ def canonical(data: Any) -> str:
 
 def content_id(record: Any) -> str:
     """SHA-256, in hex, of the canonical JSON of a record."""
-    return hashlib.sha256(canonical(to_json(record)).encode()).hexdigest()
+    # File names and outputs may hold lone surrogates.
+    return hashlib.sha256(canonical(to_json(record)).encode("utf-8", "surrogatepass")).hexdigest()
