@@ -15,7 +15,7 @@ import platform
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = 1, 38, 93, 97
 _ARCHITECTURES = {
     "x86_64": "SCMP_ARCH_X86_64",
     "aarch64": "SCMP_ARCH_AARCH64",
@@ -122,6 +122,11 @@ def _socket_rules() -> Iterator[dict[str, Any]]:
         yield _allow("socket", args=[_compare(0, "EQ", family)])
     for protocol in _NETLINK_PROTOCOLS:
         yield _allow("socket", args=[_compare(0, "EQ", _NETLINK), _compare(2, "EQ", protocol)])
+    # useradd asks for the audit protocol (9), and takes this answer for "no auditing here"; ENOSYS stops it.
+    for protocol in set(range(max(_NETLINK_PROTOCOLS))) - set(_NETLINK_PROTOCOLS):
+        yield _refuse(_EPROTONOSUPPORT, "socket", args=[_compare(0, "EQ", _NETLINK), _compare(2, "EQ", protocol)])
+    beyond = _compare(2, "GT", max(_NETLINK_PROTOCOLS))
+    yield _refuse(_EPROTONOSUPPORT, "socket", args=[_compare(0, "EQ", _NETLINK), beyond])
     for family in set(range(_NETLINK)) - set(_SOCKET_FAMILIES):
         yield _refuse(_EAFNOSUPPORT, "socket", args=[_compare(0, "EQ", family)])
     yield _refuse(_EAFNOSUPPORT, "socket", args=[_compare(0, "GT", _NETLINK)])
