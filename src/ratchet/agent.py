@@ -70,6 +70,7 @@ def _perform(
                 cwd=action.cwd,
                 env=action.env,
                 timeout_s=timeout_s,
+                proxied=action.proxied,
                 on_output=on_output,
             )
         case ActionKind.WRITE:

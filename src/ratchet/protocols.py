@@ -27,10 +27,13 @@ class Sandbox(Protocol):
         cwd: str = "/",
         env: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        proxied: bool = True,
         on_output: Callable[[bytes], None] | None = None,
     ) -> CommandResult:
         """Run `command` with `/bin/sh -c`. Standard input is empty. `user` is a name of the sandbox's passwd.
-        `timeout_s` None means the limit of the spec. Processes left in the background stay."""
+        `timeout_s` None means the limit of the spec, which also bounds it. In the install phase a command gets the
+        variables that lead clients to the registries, unless `proxied` is false: tests must not see them. Processes
+        left in the background stay."""
         ...
 
     def read(self, path: str, *, max_bytes: int = 64 << 20) -> bytes:

@@ -159,9 +159,9 @@ class ActionKind(StrEnum):
 class Action:
     """What a policy decides. One flat record, so that rules, scripts and models interchange.
 
-    RUN: `command` as `user` in `cwd`. WRITE: `content` to `path`. ROLLBACK: back to the initial state. SUBMIT: the
-    work is done (`ok`) or cannot be done (`reason`, `detail`); `env` is what every command in the environment gets,
-    `start` the start script.
+    RUN: `command` as `user` in `cwd`, `proxied` or not (see `Sandbox.run`). WRITE: `content` to `path`. ROLLBACK:
+    back to the initial state. SUBMIT: the work is done (`ok`) or cannot be done (`reason`, `detail`); `env` is what
+    every command in the environment gets, `start` the start script.
     `keep` marks actions that belong in the recipe (those that change the sandbox); `note` says why.
     """
 
@@ -171,6 +171,7 @@ class Action:
     cwd: str = "/workspace"
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
+    proxied: bool = True
     path: str = ""
     content: str = ""
     mode: int = 0o644

@@ -123,10 +123,8 @@ def audit_tests(first: TestRun, rerun: Callable[[], Verdict]) -> tuple[TestRun, 
 
 def resolved_packages(sandbox: Sandbox, env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Versions of the Python distributions and the Debian packages that are installed."""
-    python = sandbox.run(
-        "python -c \"import importlib.metadata as m\nfor d in m.distributions(): print(d.metadata['Name'], d.version)\"",
-        env=env,
-    )
+    listing = "import importlib.metadata as m\nfor d in m.distributions(): print(d.metadata['Name'], d.version)"
+    python = sandbox.run(f"python -c {shlex.quote(listing)}", env=env)
     debian = sandbox.run("dpkg-query -W -f '${Package} ${Version}\\n'")
     return _versions(python), _versions(debian)
 

@@ -165,7 +165,7 @@ class _Autoinstall:
             began = time.monotonic()
             base = self._base(plan.python)
             context = Context(self.survey, self.checkout, pythons, self.workshop.contents(base))
-            builder = RulesBuilder(plan, goals.targets, context, self.now, unset=self.workshop.network.env())
+            builder = RulesBuilder(plan, goals.targets, context, self.now)
             with self.clock.stage("construction", number):
                 built = construct(
                     self.workshop, builder, base, self.checkout, self.options.limits, self.options.agent, self.cache

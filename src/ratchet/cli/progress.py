@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from ratchet.cli.screen import clean, complain, duration, one_line, plural
+from ratchet.cli.screen import clean, command_line, complain, duration, one_line, plural
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -72,7 +72,7 @@ class Board:
             self.stages[-1].ended = self.clock()
 
     def _command(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
-        self.command = one_line(str(data.get("command", "")), 300)
+        self.command = command_line(str(data.get("command", "")), 300)
         self.command_started, self.last_line = self.clock(), ""
         return [(f"$ {self.command}", "command")]
 
@@ -104,7 +104,7 @@ class Board:
 
     def _verdict(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
         passed = bool(data.get("passed"))
-        goal, why = one_line(str(data.get("goal", "")), 100), one_line(str(data.get("why") or ""))
+        goal, why = command_line(str(data.get("goal", "")), 100), one_line(str(data.get("why") or ""))
         mark, style = ("✓", "success") if passed else ("✗", "failure")
         return [(f"{mark} {goal}: {why}" if why else f"{mark} {goal}", style)]
 

@@ -51,6 +51,11 @@ def one_line(text: str, width: int = 160) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+def command_line(command: str, width: int = 160) -> str:
+    """A command, which may be a script, on one line."""
+    return one_line("; ".join(line.strip() for line in clean(command).splitlines() if line.strip()), width)
+
+
 def duration(seconds: float) -> str:
     """ "0.4 s", "12 s", "3 min 5 s", "1 h 2 min"."""
     if seconds < 10:

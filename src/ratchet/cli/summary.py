@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ratchet.cli.outcome import NOT_RUN, final_verdicts, held_out
-from ratchet.cli.screen import clean, duration, one_line, plural
+from ratchet.cli.screen import clean, command_line, duration, one_line, plural
 from ratchet.records import Audit, Environment, Goal, Install, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def print_goals(console: Console, title: str, goals: Sequence[Goal], verdicts: M
     for goal, why in zip(goals, whys, strict=True):
         verdict = verdicts.get(goal.id)
         mark = Text("✓", "green") if verdict and verdict.passed else Text("✗" if verdict else "-", "red")
-        table.add_row(mark, Text(goal.kind.value, "dim"), Text(one_line(goal.command, 300)), Text(why))
+        table.add_row(mark, Text(goal.kind.value, "dim"), Text(command_line(goal.command, 300)), Text(why))
     console.print()
     console.print(Text(f"{title}: {passed} of {len(goals)} passed", "bold"))
     console.print(table)

@@ -92,10 +92,11 @@ class Container:
         refused, killed = self._cgroup.forks_refused(), self._cgroup.oom_kills()
         deadline = time.monotonic() + timeout_s
         with Channels() as channels:
-            problem = self._begin(process, channels)
-            ending = (
-                follow(channels, deadline=deadline, kill=self.kill, receive=receive) if not problem else Ending(None)
-            )
+            problem = self._begin(process, channels, timeout_s)
+            if problem:
+                ending = Ending(None, timed_out=time.monotonic() >= deadline)
+            else:
+                ending = follow(channels, deadline=deadline, kill=self.kill, receive=receive)
         limit = self._limit(ending, refused=refused, killed=killed)
         if limit is not None:
             return Outcome(None, limit)
@@ -103,12 +104,12 @@ class Container:
             return self._not_started(problem)
         return Outcome(_KILLED if ending.exit_status is None else ending.exit_status)
 
-    def _begin(self, process: ProcessSpec, channels: Channels) -> str:
+    def _begin(self, process: ProcessSpec, channels: Channels, timeout_s: float) -> str:
         """What went wrong, or nothing."""
         workspace = self._directory / f"exec-{next(self._numbers)}"
         workspace.mkdir()
         try:
-            return self._runtime.execute(self.name, workspace, process, self._limits, channels.theirs)
+            return self._runtime.execute(self.name, workspace, process, self._limits, channels.theirs, timeout_s)
         finally:
             channels.close_theirs()
             for left in workspace.iterdir():

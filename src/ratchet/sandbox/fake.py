@@ -102,6 +102,7 @@ class FakeSandbox:
         cwd: str = "/",
         env: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        proxied: bool = True,  # noqa: ARG002 - it refuses the install phase
         on_output: Callable[[bytes], None] | None = None,
     ) -> CommandResult:
         files = self._open_files()

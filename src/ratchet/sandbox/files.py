@@ -32,6 +32,25 @@ def read(root: Path, path: str, max_bytes: int) -> bytes:
             return file.read(max_bytes)
 
 
+def is_odd(root: Path, path: str) -> bool:
+    """Whether something is at `path` that is no regular file, or a link to what the root file system does not hold."""
+    with ExitStack() as stack:
+        root_fd = _opened(stack, os.open(root, os.O_PATH | os.O_CLOEXEC))
+        try:
+            _opened(stack, kernel.open_in_root(root_fd, path, os.O_PATH | os.O_NOFOLLOW))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return False
+            raise
+        try:
+            found = _opened(stack, kernel.open_in_root(root_fd, path, os.O_PATH))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return True
+            raise
+        return not stat.S_ISREG(os.fstat(found).st_mode)
+
+
 def write(root: Path, path: str, data: bytes, mode: int, user: User) -> None:
     """Write a file below `root` as `user` of the sandbox would. Raises OSError as `open` does."""
     with ExitStack() as stack:

@@ -35,6 +35,7 @@ from ratchet.sandbox.watch import DiskGauge
 
 CACHE_PATH = "/var/cache/ratchet"
 _RUN = Path("/run/ratchet")
+_ACCOUNT_FILES = ("/etc/passwd", "/etc/group")
 _ACCOUNT_FILE_BYTES = 1 << 20
 
 Emit = Callable[[str, Mapping[str, object]], None]
@@ -193,6 +194,7 @@ class OciSandbox:
         cwd: str = "/",
         env: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        proxied: bool = True,
         on_output: Callable[[bytes], None] | None = None,
     ) -> CommandResult:
         """As in the protocol. `timeout_s` beyond the spec's limit counts as that limit. Where the user, the folder or
@@ -211,12 +213,16 @@ class OciSandbox:
             return CommandResult(command, exit_status, transcript.text(), transcript.total_bytes, seconds, limit)
 
         account = self._account(user)
-        if account is None:
-            receive(f"sandbox: there is no user {user}\n".encode())
+        problem = "" if account else f"there is no user {user}"
+        for path in _ACCOUNT_FILES:  # the runtime reads them too, and would wait for ever where one is a pipe
+            if files.is_odd(self._files.path, path):
+                problem = f"{path} is no regular file"
+        if account is None or problem:
+            receive(f"sandbox: {problem}\n".encode())
             return result(126)
         limit_s = self.spec.limits.time_s
         time_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
-        variables = self._env(account, env or {})
+        variables = self._env(account, env or {}, proxied=proxied)
         container = self._started()
         try:
             outcome = container.execute(command, cwd, account, variables, timeout_s=time_s, receive=receive)
@@ -358,7 +364,7 @@ class OciSandbox:
         (self._claim.path / "config.json").write_text(json.dumps(config))
 
     def _account(self, name: str) -> User | None:
-        return accounts.find_user(name, self._account_file("/etc/passwd"), self._account_file("/etc/group"))
+        return accounts.find_user(name, *map(self._account_file, _ACCOUNT_FILES))
 
     def _account_file(self, path: str) -> bytes:
         try:
@@ -366,7 +372,7 @@ class OciSandbox:
         except FileNotFoundError:
             return b""
 
-    def _env(self, user: User, given: Mapping[str, str]) -> dict[str, str]:
+    def _env(self, user: User, given: Mapping[str, str], *, proxied: bool) -> dict[str, str]:
         identity = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
-        network = self._network.env() if self._network else {}
+        network = self._network.env() if self._network and proxied else {}
         return {"PATH": runtime.PATH, "LANG": "C.UTF-8", **identity, **network, **given}

@@ -49,6 +49,7 @@ _MASKED = [
     "/sys/firmware",
 ]
 _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
+_START_TIMEOUT_S = 120.0
 _UNUSABLE_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 
 # Process 1 waits, and so reaps orphans, for a child that reads its standard input: a pipe that we hold. When we end,
@@ -101,22 +102,17 @@ class Runtime:
         command = ["run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file), name]
         log = bundle / "runtime.log"
         log.unlink(missing_ok=True)
-        done = subprocess.run(
-            self._command(log, *command),
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            check=False,
-        )
-        if done.returncode != 0:
+        status = self._call(log, command, (stdin, subprocess.DEVNULL), timeout_s=_START_TIMEOUT_S)
+        if status != 0:
             raise SandboxError(
-                f"{self.program} could not start a sandbox: {log_message(log) or f'status {done.returncode}'}",
+                f"{self.program} could not start a sandbox: {log_message(log) or _described(status)}",
                 remedy="`ratchet doctor` checks what the runtime needs; a base needs /bin/sh",
             )
         return int(pid_file.read_text())
 
-    def execute(self, name: str, directory: Path, process: ProcessSpec, limits: Limits, fds: tuple[int, int]) -> str:
+    def execute(
+        self, name: str, directory: Path, process: ProcessSpec, limits: Limits, fds: tuple[int, int], timeout_s: float
+    ) -> str:
         """Start a command in the running container `name`, with `fds` as its standard input and output.
 
         Returns what went wrong, or nothing. Files about it are kept in `directory`. Detached, because an attached
@@ -124,15 +120,8 @@ class Runtime:
         """
         spec, log = directory / "process.json", directory / "runtime.log"
         spec.write_text(json.dumps(process_config(process, limits)))
-        done = subprocess.run(
-            self._command(log, "exec", "--detach", "--process", str(spec), name),
-            stdin=fds[0],
-            stdout=fds[1],
-            stderr=fds[1],
-            start_new_session=True,
-            check=False,
-        )
-        return "" if done.returncode == 0 else log_message(log) or f"status {done.returncode}"
+        status = self._call(log, ["exec", "--detach", "--process", str(spec), name], fds, timeout_s=timeout_s)
+        return "" if status == 0 else log_message(log) or _described(status)
 
     def forget(self, name: str) -> bool:
         """Drop the runtime's own record of a container whose processes and groups are gone."""
@@ -142,11 +131,29 @@ class Runtime:
         shutil.rmtree(record)
         return True
 
+    def _call(self, log: Path, arguments: Sequence[str], fds: tuple[int, int], *, timeout_s: float) -> int | None:
+        """The status; None where it took too long and was killed. (A runtime opens files of the sandbox by itself: a
+        pipe in the place of /etc/passwd makes it wait for ever.)"""
+        command = self._command(log, *arguments)
+        with subprocess.Popen(command, stdin=fds[0], stdout=fds[1], stderr=fds[1], start_new_session=True) as calling:
+            try:
+                return calling.wait(max(0.0, timeout_s))
+            except subprocess.TimeoutExpired:
+                calling.kill()
+                return None
+            except BaseException:
+                calling.kill()
+                raise
+
     def _command(self, log: Path, *arguments: str) -> list[str]:
         # A child of `nohup` ignores SIGINT, and so would everything in the sandbox: some test suites hang then.
         ignored = [number.name[3:] for number in _UNUSABLE_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
         reset = ["env", f"--default-signal={','.join(ignored)}"] if ignored else []
         return [*reset, self.program, "--root", str(self.state), "--log", str(log), "--log-format", "json", *arguments]
+
+
+def _described(status: int | None) -> str:
+    return "it took too long" if status is None else f"status {status}"
 
 
 def log_message(log: Path) -> str:

@@ -69,20 +69,15 @@ class _Digest:
 class RulesBuilder:
     """A `Policy` that builds `plan` and repairs it until the targets hold. After it has submitted, `lesson` says what
     a later attempt can learn from it, where it failed.
-
-    `unset` names variables of the install phase (proxy, certificates) that tests must not see.
     """
 
-    def __init__(
-        self, plan: Plan, targets: Sequence[Goal], context: Context, now: datetime, unset: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, plan: Plan, targets: Sequence[Goal], context: Context, now: datetime) -> None:
         self.plan = plan
         self.repairs: list[Repair] = []
         self.lesson: Lesson | None = None
         self._targets = sorted(targets, key=lambda goal: goal.timeout_s)
         self._context = context
         self._now = now
-        self._unset = tuple(sorted(unset))
         self._environment_made = self._installed = False
         self._work = self._run()
         self._started = False
@@ -273,14 +268,14 @@ class RulesBuilder:
     # ------------------------------------------------------------------ targets
 
     def _try(self, goal: Goal) -> Generator[Action, Observation, CommandResult]:
-        unset = f"unset {' '.join(self._unset)}\n" if self._unset else ""
         report = f"rm -f {goal.expectation.report}\n" if goal.expectation.report else ""
         observation = yield Action(
             ActionKind.RUN,
-            command=f"{unset}{report}{goal.command}",
+            command=f"{report}{goal.command}",
             user=USER,
             env=self.variables(),
             timeout_s=goal.timeout_s,
+            proxied=False,
             keep=False,
             note="a target",
         )
