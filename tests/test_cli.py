@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import io
 import json
@@ -262,6 +263,17 @@ def test_our_own_fault_is_1_and_the_traceback_is_in_a_file(
     assert len(written) == 1
     assert str(written[0]) in shown.err
     assert "Traceback" in written[0].read_text()
+
+
+def test_a_home_that_cannot_be_written_is_4(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/some/home")
+
+    monkeypatch.setattr("ratchet.store.Store.ids", full)
+    assert main(["env", "list", "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["error"] == "No space left on device: /some/home"
 
 
 def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

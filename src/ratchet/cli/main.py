@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import signal
@@ -34,6 +35,8 @@ app.command("gc")(gc.gc)
 
 # Typer is built on a Click that some releases carry inside themselves; these two names exist in all of them.
 _ClickError = typer.BadParameter.__mro__[2]
+
+_MACHINE_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT})
 
 
 def _version(wanted: bool) -> None:
@@ -119,27 +122,31 @@ def main(arguments: list[str]) -> int:
         _report(error.what, error.remedy, arguments)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("ratchet: interrupted; nothing was left behind\n")
-        return ExitCode.INTERRUPTED
+        status = ExitCode.INTERRUPTED
     except Terminated as end:
-        return end.exit_code
+        status = end.exit_code
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away: nobody to tell
         return ExitCode.OUR_FAULT
     except Exception as error:  # noqa: BLE001  the boundary: whatever gets here is our own fault, and is told as such
-        if isinstance(error, _ClickError):
-            _report_usage(error, arguments)
-            return ExitCode.USAGE
-        place = _save_traceback(arguments)
-        _report(
-            f"internal error: {type(error).__name__}: {error}",
-            f"this is a bug in ratchet; the traceback is in {place}: please report it",
-            arguments,
-        )
-        return ExitCode.OUR_FAULT
-    if status == ExitCode.INTERRUPTED:
-        sys.stderr.write("ratchet: interrupted; nothing was left behind\n")
+        return _report_unexpected(error, arguments)
+    if status == ExitCode.INTERRUPTED:  # some releases of Typer raise here, others return
+        _report("interrupted; nothing was left behind", "", arguments)
     return status if isinstance(status, int) else 0
+
+
+def _report_unexpected(error: Exception, arguments: list[str]) -> int:
+    if isinstance(error, _ClickError):
+        _report_usage(error, arguments)
+        return ExitCode.USAGE
+    if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
+        what = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+        _report(what, "free some disk space, or set RATCHET_HOME to a directory that can be written", arguments)
+        return ExitCode.MACHINE
+    place = _save_traceback(arguments)
+    what = f"internal error: {type(error).__name__}: {error}"
+    _report(what, f"this is a bug in ratchet; the traceback is in {place}: please report it", arguments)
+    return ExitCode.OUR_FAULT
 
 
 def run() -> None:
