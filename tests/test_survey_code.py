@@ -234,3 +234,34 @@ def test_doctests_that_the_configuration_asks_for(tmp_path: Path) -> None:
         },
     )
     assert found.values("test-file", "doctest") == ("guide.rst", "made/__init__.py")
+
+
+def test_tests_in_syntax_of_another_python_still_count(tmp_path: Path) -> None:
+    found = survey_of(
+        tmp_path, {"test_old.py": "import old\nprint 'x'\ndef test_a(): pass\nclass T:\n    def test_b(self): pass\n"}
+    )
+    assert found.values("test-count") == ("2",)
+    assert found.values("undeclared-import", "test") == ("old",)
+
+
+def test_extensions_that_setup_py_makes_conditionally(tmp_path: Path) -> None:
+    text = """\
+import os, platform, sys
+from setuptools import setup
+try:
+    from Cython.Distutils.extension import Extension as CyExtension
+    HAS = True
+except ImportError:
+    HAS = False
+OFF = bool(os.environ.get("MADE_OFF"))
+if HAS and platform.python_implementation() == "CPython" and not OFF:
+    modules = [CyExtension(f"made.{name}", sources=[f"made/{name.replace('.', '/')}.pyx"]) for name in ("a", "b.c")]
+elif sys.platform == "win32":
+    modules = [CyExtension("made.win", ["made/win.c"])]
+setup(name="made", ext_modules=modules)
+"""
+    found = survey_of(tmp_path, {"setup.py": text, "made/__init__.py": ""})
+    assert [(fact.value, fact.group) for fact in found.of("extension-module")] == [
+        ("made.a", "cython"),
+        ("made.b.c", "cython"),
+    ]

@@ -102,6 +102,12 @@ def test_github_workflow(tmp_path: Path) -> None:
     assert set(found.values("environment-variable")) == {"LEVEL=top", "MODE=3.13", "POSTGRES_PASSWORD=secret"}
 
 
+def test_a_composite_action(tmp_path: Path) -> None:
+    text = "runs:\n  using: composite\n  steps:\n    - run: sudo apt-get install libfoo-dev\n      shell: bash\n"
+    found = survey_of(tmp_path, {".github/actions/prepare/action.yml": text})
+    assert where(found, "system-package", "libfoo-dev") == [(".github/actions/prepare/action.yml", 4, "ci:prepare")]
+
+
 def test_the_other_ci_services(tmp_path: Path) -> None:
     found = survey_of(
         tmp_path,

@@ -18,6 +18,7 @@ from ratchet.survey.shell import note_script, note_variable
 from ratchet.survey.tree import Tree
 
 MAX_WORKFLOWS = 40
+MAX_YAML = 600_000  # characters in all
 
 _EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 _PYTHON = re.compile(r"(?<![\d.])(?:cp|py(?:thon)?[-:]?)?(3\.\d{1,2})(?![\d])")
@@ -27,6 +28,7 @@ _SCRIPT_KEYS = ("before_install", "install", "before_script", "script", "before_
 def read(tree: Tree, found: Findings) -> None:
     readers = (
         (_github, (".github/workflows/*.yml", ".github/workflows/*.yaml")),
+        (_github_action, (".github/actions/*/action.yml", ".github/actions/*/action.yaml")),
         (_gitlab, (".gitlab-ci.yml", ".gitlab-ci.yaml", ".gitlab/*.yml", ".gitlab-ci/*.yml")),
         (_travis, (".travis.yml",)),
         (_circle, (".circleci/config.yml", "circle.yml")),
@@ -36,9 +38,14 @@ def read(tree: Tree, found: Findings) -> None:
                   ".semaphore/*.yml",
                   ".drone.yml", "bitbucket-pipelines.yml", ".readthedocs.yml", ".readthedocs.yaml")),
     )  # fmt: skip
+    size = 0
     for reader, patterns in readers:
         for path in [name for name in tree.matching(*patterns, depth=3) if _at_top(name)][:MAX_WORKFLOWS]:
             found.add("ci", path, path)
+            size += len(tree.text(path) or "")
+            if size > MAX_YAML:
+                found.add("unreadable", f"more than {MAX_YAML} characters of CI configuration before it", path)
+                continue
             try:
                 reader(tree, found, path, parse_yaml(tree.text(path) or ""))
             except UnreadableError as error:
@@ -72,6 +79,12 @@ def _github(tree: Tree, found: Findings, path: str, data: Any) -> None:
         folder = word(at(job, "defaults", "run", "working-directory"))
         for step in items(job.get("steps")):
             _github_step(tree, found, path, group, table(step), scope, folder)
+
+
+def _github_action(tree: Tree, found: Findings, path: str, data: Any) -> None:
+    """A composite action; its folder is the job's name."""
+    for step in items(at(data, "runs", "steps")):
+        _github_step(tree, found, path, f"ci:{path.split('/')[-2]}", table(step), {}, "")
 
 
 def _github_step(

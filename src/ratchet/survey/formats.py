@@ -15,7 +15,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-MAX_YAML_BYTES = 200_000
+MAX_YAML_BYTES = 120_000
+MAX_YAML_FLOWS = 4_000  # a flow collection takes the parser a hundred times as long as a line
+MAX_LINES_LOOKED_AT = 4_000_000
 MAX_YAML_NODES = 50_000
 MAX_YAML_DEPTH = 60
 
@@ -89,11 +91,13 @@ def strings(data: object) -> list[str]:
 
 
 class Lines:
-    """Finds the line on which a value stands, for formats whose parsers do not say."""
+    """Finds the line on which a value stands, for formats whose parsers do not say. What it looks at is limited:
+    past that, a value is said to stand where the search began."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self._seen: dict[tuple[str, int], int] = {}
+        self._left = MAX_LINES_LOOKED_AT
 
     def find(self, value: str, start: int = 1) -> int:
         """The first line from `start` that holds `value`, rather quoted than not; `start` when none does."""
@@ -118,7 +122,11 @@ class Lines:
         return start
 
     def _first(self, wanted: str, start: int) -> int:
-        return next((n for n in range(start, len(self._lines) + 1) if wanted in self._lines[n - 1]), 0)
+        if self._left < 0:
+            return 0
+        found = next((n for n in range(start, len(self._lines) + 1) if wanted in self._lines[n - 1]), 0)
+        self._left -= (found or len(self._lines)) - start
+        return found
 
     def section(self, *path: str) -> int:
         """The line of the header of a TOML table or INI section: `[a.b]`; 1 when there is none."""
@@ -165,6 +173,8 @@ def parse_yaml(text: str) -> Any:
     """
     if len(text) > MAX_YAML_BYTES:
         raise UnreadableError(f"YAML of {len(text)} characters: more than {MAX_YAML_BYTES}")
+    if text.count("[") + text.count("{") > MAX_YAML_FLOWS:
+        raise UnreadableError(f"YAML with more than {MAX_YAML_FLOWS} flow collections")
     loader = YAML(typ="safe", pure=True)
     try:
         node = loader.compose(text)

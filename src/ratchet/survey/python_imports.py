@@ -67,7 +67,7 @@ class ImportCheck:
         if not any(self._is_news(path, name) for name in tops):
             return
         source = summarise(text, Naming())
-        for each in source.imports if source is not None else ():
+        for each in source.imports:
             if each.typing or each.optional or each.nested or self._is_known(path, each.name, "package", nearby=False):
                 continue
             self._seen.add(("package", each.name))

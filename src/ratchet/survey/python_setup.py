@@ -42,7 +42,7 @@ class SetupScript:
 
 
 def evaluate(tree: Tree) -> SetupScript:
-    """Evaluate setup.py; empty where there is none or it is no Python."""
+    """Evaluate setup.py for CPython on Linux; empty where there is none or it is no Python."""
     text = tree.text(SETUP_PY)
     if not text:
         return SetupScript()

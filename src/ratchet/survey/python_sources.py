@@ -68,15 +68,29 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     )
 
 
-def summarise(text: str, naming: Naming) -> Source | None:
-    """The summary of a file's text; None when it is no Python of this interpreter's version."""
+def summarise(text: str, naming: Naming) -> Source:
+    """The summary of a file's text. One that this interpreter cannot parse (older or newer syntax, or none) is
+    read line by line."""
     try:
         module = parse(text)
     except UnreadableError:
-        return None
+        return _from_lines(text, naming)
     imports = tuple(dict.fromkeys(_imports(module)))
     plain, unit = _count_tests(module, naming)
     return Source(imports, plain, unit, tuple(_plugins(module)))
+
+
+def _from_lines(text: str, naming: Naming) -> Source:
+    tests = 0
+    imports: dict[Import, None] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        function = re.match(r"(?:    |\t)?(?:async\s+)?def\s+(\w+)", line)
+        tests += bool(function and naming.is_function(function.group(1)))
+        module = re.match(r"(?:from|import)\s+([A-Za-z_]\w*(?:\.\w+)*)", line)
+        if module:
+            imports[_import(module.group(1), number, _Place())] = None
+    unit = "TestCase" in text
+    return Source(tuple(imports), 0 if unit else tests, tests if unit else 0)
 
 
 # --------------------------------------------------------------------------- imports

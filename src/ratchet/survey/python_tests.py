@@ -46,8 +46,6 @@ def read(tree: Tree, found: Findings) -> None:
             check.note_package_file(path, text)
             continue
         source = summarise(text, naming)
-        if source is None:
-            continue
         counted = _note_tests(found, path, source, config)
         imported = counted or path.endswith(("conftest.py", "__init__.py")) or _is_collected(path, config)
         check.note_test_file(path, source.imports, collected=imported)

@@ -70,6 +70,7 @@ class Script:
     folder: str = ""
     calls: list[Call] = field(default_factory=list)
     names: dict[str, Any] = field(default_factory=dict)
+    _aliases: dict[str, str] = field(default_factory=dict)
     _steps: int = 0
     _depth: int = 0
 
@@ -108,6 +109,10 @@ class Script:
                 raise _Return(self._value(node.value, scope) if node.value else None)
             case ast.FunctionDef():
                 scope[node.name] = _Function(node)
+            case ast.ImportFrom():
+                for alias in node.names:
+                    if alias.asname and alias.name in self.record:
+                        self._aliases[alias.asname] = alias.name
             case ast.If():
                 self._if(node, scope)
             case ast.For():
@@ -208,7 +213,7 @@ class Script:
                 return self._subscript(node, scope)
             case ast.Attribute():
                 value = _ATTRIBUTES.get(ast.unparse(node) if is_dotted(node) else "", UNKNOWN)
-                return list(value) if isinstance(value, list) else value
+                return value.copy() if isinstance(value, list | dict) else value
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
                 return self._comprehension(node, scope)
             case ast.Starred():
@@ -292,7 +297,7 @@ class Script:
     # ----------------------------------------------------------------------- calls
 
     def _call(self, node: ast.Call, scope: dict[str, Any]) -> Any:
-        name = last_name(node.func)
+        name = self._aliases.get(last_name(node.func), last_name(node.func))
         args = self._display(node.args, scope)
         kwargs: dict[str, Any] = {}
         for keyword in node.keywords:
@@ -311,6 +316,9 @@ class Script:
                 return self._apply(function.node, args, kwargs)
             return self._builtin(name, args, kwargs)
         if isinstance(node.func, ast.Attribute):
+            known = _CALLS.get(ast.unparse(node.func)) if is_dotted(node.func) else None
+            if known is not None:
+                return known
             holder = self._value(node.func.value, scope)
             return self._method(holder, name, args, kwargs)
         return UNKNOWN
@@ -348,6 +356,12 @@ class Script:
             return first if isinstance(first, str) else UNKNOWN
         if name == "join":
             return joined_path(args)
+        if name == "cast" and len(args) == 2:
+            return args[1]
+        if name == "bool" and first is not UNKNOWN:
+            return bool(first)
+        if name == "getenv" and args:  # the environment is empty
+            return args[1] if len(args) > 1 else None
         if name == "exec" and isinstance(first, str) and len(args) > 1 and isinstance(args[1], dict):
             args[1].update(constants(first))
             return None
@@ -369,7 +383,7 @@ class Script:
         if name in ("chain", "from_iterable") and all(isinstance(each, list) for each in args):
             flat = (inner for each in args for item in each for inner in (item if isinstance(item, list) else [item]))
             return list(islice(flat, MAX_ITEMS))
-        if name in ("join", "open", "dirname", "abspath", "realpath", "Path", "getcwd", "PurePath"):
+        if name in ("join", "open", "dirname", "abspath", "realpath", "Path", "getcwd", "PurePath", "getenv"):
             return self._builtin(name, args, kwargs)
         return UNKNOWN
 
@@ -391,5 +405,9 @@ class Script:
 _ATTRIBUTES: dict[str, Any] = {
     "sys.platform": "linux", "os.name": "posix", "sys.version_info": [3, 11, 0, "final", 0], "sys.argv": ["setup.py"],
     "sys.version_info.major": 3, "sys.version_info.minor": 11, "sys.maxsize": 2**63 - 1, "os.sep": "/",
-    "sys.implementation.name": "cpython",
+    "sys.implementation.name": "cpython", "os.environ": {}, "sys.byteorder": "little",
+}  # fmt: skip
+_CALLS = {
+    "platform.python_implementation": "CPython", "platform.system": "Linux", "platform.machine": "x86_64",
+    "sysconfig.get_platform": "linux-x86_64",
 }  # fmt: skip
