@@ -331,6 +331,52 @@ def test_version_without_a_home(scratch_home: Path) -> None:
     assert not scratch_home.exists()
 
 
+# --------------------------------------------------------------------------- an empty home
+
+
+def test_reading_commands_on_an_empty_home_print_json_and_make_nothing(
+    scratch_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, expected in (
+        (["env", "list", "--json"], []),
+        (["base", "list", "--json"], []),
+        (["gc", "--dry-run", "--json"], {"removed": False, "garbage": [], "swept": [], "size_bytes": 0}),
+    ):
+        assert main(arguments) == 0
+        assert json.loads(capsys.readouterr().out) == expected
+    assert not scratch_home.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["base", "remove", "nothing"],
+        ["base", "remove", "../nothing"],
+        ["env", "remove", "nothing"],
+        ["env", "show", "../../etc/passwd"],
+        ["install", ".", "--memory", "much"],
+        ["env", "export", "nothing", "-o", "somewhere", "--format", "floppy"],
+    ],
+)
+def test_names_and_values_that_make_no_sense_are_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "remedy: " in capsys.readouterr().err
+
+
+@pytest.mark.sandbox
+def test_doctor_tells_a_machine_that_can_from_one_that_cannot(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("RATCHET_HOME", str(home))
+    assert main(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ready"] is True
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert main(["doctor"]) == 4
+    shown = capsys.readouterr().out
+    assert "✗ runc" in shown
+    assert "remedy: apt-get install runc" in shown
+
+
 # --------------------------------------------------------------------------- quantities, documentation
 
 
