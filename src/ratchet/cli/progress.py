@@ -197,10 +197,9 @@ class LiveProgress:
         from rich.panel import Panel
         from rich.text import Text
 
-        board = self.board
-        body = Text("\n", no_wrap=True, overflow="ellipsis").join(
-            [self._stages(), *self._command(max(20, options.max_width - 4))]
-        )
+        board, width = self.board, max(20, options.max_width - 4)
+        lines = [self._stages(width), *self._command(width)]
+        body = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
         subtitle = [duration(board.elapsed)]
         if board.requests:
             refused = f", {len(board.refused)} refused" if board.refused else ""
@@ -214,17 +213,21 @@ class LiveProgress:
             height=5,
         )
 
-    def _stages(self) -> Text:
+    def _stages(self, width: int) -> Text:
+        """The stage under way, after as many of the last finished ones as there is room for."""
         from rich.text import Text
 
         line = Text()
-        for stage in self.board.stages[-4:]:
-            if stage.ended is not None:
-                mark = "✗" if stage.failed else "✓"
-                line.append(f"{mark} {stage.name} {duration(stage.ended - stage.started)}  ", style="dim")
-            else:
+        for stage in reversed(self.board.stages):
+            if stage.ended is None:
                 attempt = f" · attempt {self.board.attempt}" if self.board.attempt else ""
-                line.append(f"▸ {stage.name}{attempt}", style="bold")
+                part = Text(f"▸ {stage.name}{attempt}", style="bold")
+            else:
+                mark = "✗" if stage.failed else "✓"
+                part = Text(f"{mark} {stage.name} {duration(stage.ended - stage.started)}  ", style="dim")
+            if line.cell_len + part.cell_len > width:
+                break
+            line = part + line
         return line
 
     def _command(self, width: int) -> list[Text]:

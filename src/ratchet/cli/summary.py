@@ -123,8 +123,10 @@ def _print_next(console: Console, install: Install) -> None:
     console.print()
     console.print(Text("next", "bold"))
     width = max(len(command) for command, _ in lines)
+    room = console.width - width - 4 > max(len(what) for _, what in lines) + 2
     for command, what in lines:
-        console.print(Text.assemble(f"  {command.ljust(width)}  ", (f"# {what}", "dim")), soft_wrap=True)
+        comment = (f"  # {what}", "dim") if room else ""
+        console.print(Text.assemble(f"  {command.ljust(width) if room else command}", comment), soft_wrap=True)
 
 
 def print_environment(environment: Environment) -> None:
