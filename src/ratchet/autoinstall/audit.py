@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -116,8 +118,13 @@ def flaky_tests(runs: Sequence[TestRun]) -> tuple[str, ...]:
 
 def audit_tests(first: TestRun, rerun: Callable[[], Verdict]) -> tuple[TestRun, tuple[str, ...], tuple[str, ...]]:
     """The first run, the flaky tests over `RUNS` runs, and those that want a network. A rerun without a report (it
-    hung, say) counts as a run in which every test differed."""
-    runs = [first, *(rerun().tests or TestRun() for _ in range(RUNS - 1))]
+    hung, say) counts as a run in which every test differed.
+
+    The reruns go on side by side where there are cores for it: rollouts will share the machine as well.
+    """
+    with ThreadPoolExecutor(max_workers=max(1, min(RUNS - 1, len(os.sched_getaffinity(0))))) as pool:
+        verdicts = list(pool.map(lambda _: rerun(), range(RUNS - 1)))
+    runs = [first, *(verdict.tests or TestRun() for verdict in verdicts)]
     return first, flaky_tests(runs), tuple(case.id for case in need_network(first))
 
 
