@@ -235,7 +235,7 @@ class _Autoinstall:
             python, debian = resolved_packages(sandbox, recipe.env)
         environment = Environment(
             id=content_id([base.id, self.checkout.id, recipe, goals.goals])[:32],
-            name=self.checkout.name,
+            name=self.survey.first("project-name") or self.checkout.name,
             base=base,
             checkout=self.checkout,
             recipe=recipe,

@@ -72,7 +72,11 @@ class Board:
             self.stages[-1].ended = self.clock()
 
     def _command(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
-        self.command = command_line(str(data.get("command", "")), 300)
+        command, note = str(data.get("command", "")), one_line(str(data.get("note") or ""), 60)
+        lines = command.strip().splitlines()
+        if note and len(lines) > 1:  # of a script, what it is for and its last line say most
+            command = f"({note}) {lines[-1]}"
+        self.command = command_line(command, 300)
         self.command_started, self.last_line = self.clock(), ""
         return [(f"$ {self.command}", "command")]
 

@@ -14,14 +14,16 @@ from pathlib import Path
 
 from ratchet.errors import SandboxError
 from ratchet.records import LimitHit, Limits
+from ratchet.sandbox import kernel
 from ratchet.sandbox.cgroups import Cgroup
 from ratchet.sandbox.command import Channels, Ending, follow
-from ratchet.sandbox.runtime import ProcessSpec, Runtime, User
+from ratchet.sandbox.runtime import CannotStartError, ProcessSpec, Runtime, User, process_config
 from ratchet.sandbox.watch import DiskGauge, Watch
 
 _FILE_SIZE_STATUS = 128 + signal.SIGXFSZ
 _KILLED = 128 + signal.SIGKILL
 _CANNOT_EXECUTE = 126
+_REAP_S, _STOP_S = 0.05, 30.0
 
 # The status comes back through what is standard input at first, and not as the status of a process of ours: nothing
 # of ours stays beside a running command, and who is left in the background holds nothing that we wait for.
@@ -51,17 +53,19 @@ class Container:
         self._directory = directory
         self._limits = limits
         self._numbers = itertools.count(1)
+        self._unreaped: list[int] = []
+        self.pid, self._pid_fd = 0, -1
         self._resources = contextlib.ExitStack()
         with contextlib.ExitStack() as started:
             started.callback(self._remove)
+            kernel.adopt_orphans()
             reading, writing = os.pipe()  # see runtime.py: process 1 lives as long as we hold this
             started.callback(os.close, writing)
             try:
-                self.pid = runtime.start(name, directory, reading)
+                self.pid = runtime.start(name, directory, reading, cgroup.kill)
             finally:
                 os.close(reading)
             self._pid_fd = self._open_pid()
-            started.callback(os.close, self._pid_fd)
             self.watch = Watch(limits, cgroup, gauge, self.kill)
             started.callback(self.watch.stop)
             self._resources = started.pop_all()
@@ -76,8 +80,9 @@ class Container:
 
     def kill(self) -> None:
         """Kill process 1, with which the kernel ends all others. Returns at once."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pid_fd, signal.SIGKILL)
+        if self._pid_fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pid_fd, signal.SIGKILL)
 
     def stop(self) -> None:
         """End everything, and wait until it is gone."""
@@ -92,29 +97,38 @@ class Container:
         refused, killed = self._cgroup.forks_refused(), self._cgroup.oom_kills()
         deadline = time.monotonic() + timeout_s
         with Channels() as channels:
-            problem = self._begin(process, channels, timeout_s)
-            if problem:
-                ending = Ending(None, timed_out=time.monotonic() >= deadline)
-            else:
+            try:
+                pid = self._begin(process, channels, timeout_s)
+            except CannotStartError as error:
+                timed_out = time.monotonic() >= deadline
+                limit = self._limit(Ending(None, timed_out), refused=refused, killed=killed)
+                return Outcome(None, limit) if limit else self._not_started(str(error))
+            try:
                 ending = follow(channels, deadline=deadline, kill=self.kill, receive=receive)
+            finally:
+                self._reap(pid)
         limit = self._limit(ending, refused=refused, killed=killed)
         if limit is not None:
             return Outcome(None, limit)
-        if problem:
-            return self._not_started(problem)
         return Outcome(_KILLED if ending.exit_status is None else ending.exit_status)
 
-    def _begin(self, process: ProcessSpec, channels: Channels, timeout_s: float) -> str:
-        """What went wrong, or nothing."""
+    def _begin(self, process: ProcessSpec, channels: Channels, timeout_s: float) -> int:
         workspace = self._directory / f"exec-{next(self._numbers)}"
         workspace.mkdir()
+        config = process_config(process, self._limits)
         try:
-            return self._runtime.execute(self.name, workspace, process, self._limits, channels.theirs, timeout_s)
+            return self._runtime.execute(self.name, workspace, config, channels.theirs, timeout_s, self.kill)
         finally:
             channels.close_theirs()
             for left in workspace.iterdir():
                 left.unlink()
             workspace.rmdir()
+
+    def _reap(self, pid: int) -> None:
+        """A detached command is our child once the runtime is gone (`kernel.adopt_orphans`). Where it has not ended
+        yet, it will have when the container is stopped."""
+        if not kernel.reap(pid, timeout_s=_REAP_S):
+            self._unreaped.append(pid)
 
     def _limit(self, ending: Ending, *, refused: int, killed: int) -> LimitHit | None:
         """Which limit ended the command, if one did."""
@@ -147,9 +161,15 @@ class Container:
             ) from error
 
     def _remove(self) -> None:
+        self.kill()
+        for pid in (*self._unreaped, self.pid):  # process 1 ends last: the kernel lets it wait for the others
+            if pid:
+                kernel.reap(pid, timeout_s=_STOP_S)
         self._cgroup.kill()
         self._cgroup.remove()
         self._runtime.forget(self.name)
+        if self._pid_fd >= 0:
+            os.close(self._pid_fd)
 
 
 def stray_runtime_processes(name: str) -> list[int]:

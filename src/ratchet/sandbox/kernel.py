@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ ID_SHIFT = 100_000
 ID_COUNT = 65_536
 
 _MNT_DETACH = 2
+_PR_SET_CHILD_SUBREAPER = 36
 _OPENAT2 = 437  # the same number on every architecture
 _SETFSUID = {"x86_64": 122, "aarch64": 151, "riscv64": 151, "s390x": 215, "ppc64le": 138}
 _SETFSGID = {"x86_64": 123, "aarch64": 152, "riscv64": 152, "s390x": 216, "ppc64le": 139}
@@ -48,6 +50,27 @@ def unmount(target: Path) -> bool:
         return False
     _raise_errno(str(target))
     return False
+
+
+def adopt_orphans() -> None:
+    """From now on, processes whose parent ends become children of this process if they descend from it."""
+    if _libc.prctl(ctypes.c_int(_PR_SET_CHILD_SUBREAPER), ctypes.c_ulong(1), *[ctypes.c_ulong(0)] * 3) != 0:
+        _raise_errno("prctl")
+
+
+def reap(pid: int, *, timeout_s: float) -> bool:
+    """Collect a child that ends; False where it goes on, or is none of ours."""
+    deadline, pause_s = time.monotonic() + timeout_s, 0.0002
+    while True:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                return True
+        except ChildProcessError:
+            return False
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.01)
 
 
 def open_in_root(root_fd: int, path: str, flags: int, mode: int = 0) -> int:

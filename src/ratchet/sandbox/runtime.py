@@ -8,7 +8,7 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ _MASKED = [
 ]
 _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 _START_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 10.0
 _UNUSABLE_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 
 # Process 1 waits, and so reaps orphans, for a child that reads its standard input: a pipe that we hold. When we end,
@@ -87,6 +88,24 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of the runtime: where its files lie, what it is to do, and its standard input and output.
+
+    It may take `timeout_s`: a runtime opens files of the sandbox by itself, and a pipe in the place of a file makes
+    it wait for ever.
+    """
+
+    directory: Path
+    arguments: Sequence[str]
+    fds: tuple[int, int]
+    timeout_s: float
+
+
+class CannotStartError(Exception):
+    """The runtime could not start a process; the text is its own."""
+
+
 class Runtime:
     """The runtime's program, with its state under `state`."""
 
@@ -95,33 +114,37 @@ class Runtime:
         self.state = state
         self.limit_swap = cgroups.swap_can_be_limited(trees) and len(Path("/proc/swaps").read_text().splitlines()) > 1
 
-    def start(self, name: str, bundle: Path, stdin: int) -> int:
-        """Start the container of `bundle`; the process id of its process 1, as the host sees it."""
-        pid_file = bundle / "pid"
-        pid_file.unlink(missing_ok=True)
-        command = ["run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file), name]
-        log = bundle / "runtime.log"
-        log.unlink(missing_ok=True)
-        status = self._call(log, command, (stdin, subprocess.DEVNULL), timeout_s=_START_TIMEOUT_S)
-        if status != 0:
+    def start(self, name: str, bundle: Path, stdin: int, kill: Callable[[], None]) -> int:
+        """Start the container of `bundle`; the process id of its process 1, as the host sees it.
+
+        `kill` ends what runs in the container, and is called where the start takes too long. Raises SandboxError.
+        """
+        call = Call(bundle, ["run", "--detach", "--bundle", str(bundle)], (stdin, subprocess.DEVNULL), _START_TIMEOUT_S)
+        try:
+            return self._call(name, call, kill)
+        except CannotStartError as error:
             raise SandboxError(
-                f"{self.program} could not start a sandbox: {log_message(log) or _described(status)}",
+                f"{self.program} could not start a sandbox: {error}",
                 remedy="`ratchet doctor` checks what the runtime needs; a base needs /bin/sh",
-            )
-        return int(pid_file.read_text())
+            ) from error
 
     def execute(
-        self, name: str, directory: Path, process: ProcessSpec, limits: Limits, fds: tuple[int, int], timeout_s: float
-    ) -> str:
-        """Start a command in the running container `name`, with `fds` as its standard input and output.
+        self,
+        name: str,
+        directory: Path,
+        process: Mapping[str, Any],
+        fds: tuple[int, int],
+        timeout_s: float,
+        kill: Callable[[], None],
+    ) -> int:
+        """Start a command in the running container `name`, with `fds` as its standard input and output; its process id.
 
-        Returns what went wrong, or nothing. Files about it are kept in `directory`. Detached, because an attached
-        runtime copies the output itself, and waits for whoever holds it open.
+        Detached, because an attached runtime copies the output itself, and waits for whoever holds it open. Files
+        about the call are kept in `directory`. Raises CannotStartError.
         """
-        spec, log = directory / "process.json", directory / "runtime.log"
-        spec.write_text(json.dumps(process_config(process, limits)))
-        status = self._call(log, ["exec", "--detach", "--process", str(spec), name], fds, timeout_s=timeout_s)
-        return "" if status == 0 else log_message(log) or _described(status)
+        spec = directory / "process.json"
+        spec.write_text(json.dumps(process))
+        return self._call(name, Call(directory, ["exec", "--detach", "--process", str(spec)], fds, timeout_s), kill)
 
     def forget(self, name: str) -> bool:
         """Drop the runtime's own record of a container whose processes and groups are gone."""
@@ -131,29 +154,39 @@ class Runtime:
         shutil.rmtree(record)
         return True
 
-    def _call(self, log: Path, arguments: Sequence[str], fds: tuple[int, int], *, timeout_s: float) -> int | None:
-        """The status; None where it took too long and was killed. (A runtime opens files of the sandbox by itself: a
-        pipe in the place of /etc/passwd makes it wait for ever.)"""
-        command = self._command(log, *arguments)
-        with subprocess.Popen(command, stdin=fds[0], stdout=fds[1], stderr=fds[1], start_new_session=True) as calling:
+    def _call(self, name: str, call: Call, kill: Callable[[], None]) -> int:
+        log, pid_file = call.directory / "runtime.log", call.directory / "pid"
+        for old in (log, pid_file):
+            old.unlink(missing_ok=True)
+        command = [*self._command(log), *call.arguments, "--pid-file", str(pid_file), name]
+        with subprocess.Popen(
+            command, stdin=call.fds[0], stdout=call.fds[1], stderr=call.fds[1], start_new_session=True
+        ) as calling:
             try:
-                return calling.wait(max(0.0, timeout_s))
-            except subprocess.TimeoutExpired:
-                calling.kill()
-                return None
-            except BaseException:
-                calling.kill()
+                status = calling.wait(max(0.0, call.timeout_s))
+            except BaseException as error:
+                _end(calling, kill)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise CannotStartError("it took too long") from error
                 raise
+        if status != 0:
+            raise CannotStartError(log_message(log) or f"status {status}")
+        return int(pid_file.read_text())
 
-    def _command(self, log: Path, *arguments: str) -> list[str]:
+    def _command(self, log: Path) -> list[str]:
         # A child of `nohup` ignores SIGINT, and so would everything in the sandbox: some test suites hang then.
         ignored = [number.name[3:] for number in _UNUSABLE_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
         reset = ["env", f"--default-signal={','.join(ignored)}"] if ignored else []
-        return [*reset, self.program, "--root", str(self.state), "--log", str(log), "--log-format", "json", *arguments]
+        return [*reset, self.program, "--root", str(self.state), "--log", str(log), "--log-format", "json"]
 
 
-def _described(status: int | None) -> str:
-    return "it took too long" if status is None else f"status {status}"
+def _end(calling: subprocess.Popen[bytes], kill: Callable[[], None]) -> None:
+    """First what the runtime waits for: it then cleans up after itself, and leaves us no children to reap."""
+    kill()
+    try:
+        calling.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        calling.kill()
 
 
 def log_message(log: Path) -> str:

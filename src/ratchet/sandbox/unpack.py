@@ -38,7 +38,9 @@ def unpack(archive: tarfile.TarFile, shift: int, count: int) -> None:
         member.uid, member.gid = (shift + (old if old < count else _OVERFLOW_ID) for old in (member.uid, member.gid))
         member.uname = member.gname = ""
         _make_room(name, member.isdir(), shift)
-        archive.extract(member, "/", set_attrs=not member.isdir(), numeric_owner=True, filter="fully_trusted")
+        archive.extract(
+            member, "/", set_attrs=not (member.isdir() or member.islnk()), numeric_owner=True, filter="fully_trusted"
+        )
         if member.isdir():
             directories.append(member)
         elif _PAX_CAPABILITY in member.pax_headers and member.isreg():

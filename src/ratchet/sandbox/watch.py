@@ -40,6 +40,7 @@ class DiskGauge:
         self._max_bytes = max_bytes
         self._cgroup = cgroup
         self._allowed_bytes = max_bytes
+        self._was_exceeded = False
         self._measuring: subprocess.Popen[bytes] | None = None
         self.directories: list[Path] = []
         self._devices: set[int] = set()
@@ -65,11 +66,8 @@ class DiskGauge:
             )
         elif self._measuring is not None:
             self._collect(self._measuring)
-        if self._last_bytes <= self._allowed_bytes:
-            return False
-        if self._allowed_bytes == self._max_bytes:
-            self._allowed_bytes = self._last_bytes + self._max_bytes // 10
-        return True
+        self._was_exceeded = self._was_exceeded or self._last_bytes > self._allowed_bytes
+        return self._last_bytes > self._allowed_bytes
 
     def close(self) -> None:
         if self._measuring is not None:
@@ -92,6 +90,8 @@ class DiskGauge:
         self._measuring = None
         self._last_bytes = (int(text.splitlines()[-1].split()[0]) if text else 0) + self._deleted_bytes()
         now = time.monotonic()
+        if self._was_exceeded and self._allowed_bytes == self._max_bytes:
+            self._allowed_bytes = max(self._max_bytes, self._last_bytes + self._max_bytes // 10)
         self._soonest = now + 0.5
         self._due = now + min(30.0, max(1.0, 20 * (usage.ru_utime + usage.ru_stime)))
 

@@ -115,7 +115,8 @@ class Lines:
     def key(self, name: str, start: int = 1) -> int:
         """The first line from `start` that begins with a key, as in `name = …`; `start` when none does."""
         forms = tuple(f"{quote}{name}{quote}" for quote in ("", '"', "'"))
-        for number in range(start, len(self._lines) + 1):
+        for number in range(start, len(self._lines) + 1) if self._left > 0 else ():
+            self._left -= 1
             line = self._lines[number - 1].strip()
             if line.startswith(forms) and line.strip("\"'")[len(name) :].lstrip("\"' ")[:1] in ("=", ":", "."):
                 return number
