@@ -56,12 +56,14 @@ def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, l
 
 def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe, limits: Limits) -> Verdict:
     """Judge one goal in a new offline sandbox over `layers`, with the start script up."""
+    workshop.events.emit("command", command=goal.command, note="a goal")
     with workshop.offline(layers, limits) as sandbox:
         started = start(sandbox, recipe)
         if started is not None and not started.ok:
             verdict = decide(goal, started)
             return Verdict(goal.id, False, f"the start script failed: {verdict.why}", verdict.evidence)
         verdict = judge_in(sandbox, goal, recipe.env)
+    workshop.events.emit("command.end", exit_status=verdict.exit_status, seconds=round(verdict.seconds, 2))
     workshop.events.emit("verdict", goal=goal.command, passed=verdict.passed, why=verdict.why)
     return verdict
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_HANDOVER_S = 2.0
 
 
 class Claim:
@@ -58,6 +61,7 @@ def claim(parent: Path) -> Claim:
         directory = parent / secrets.token_hex(8)
         directory.mkdir(mode=0o700)
         claimed = _try_lock(directory)
+        (directory / "lock").write_text(str(os.getpid()))
     if claimed is None:
         raise OSError(f"{directory} was claimed by another process in the moment it was made")
     return claimed
@@ -69,4 +73,22 @@ def claim_dead(parent: Path) -> list[Claim]:
         return []
     with _exclusive(parent):
         directories = sorted(entry for entry in parent.iterdir() if entry.is_dir() and not entry.is_symlink())
-        return [dead for directory in directories if (dead := _try_lock(directory)) is not None]
+        return [dead for directory in directories if (dead := _lock_dead(directory)) is not None]
+
+
+def _lock_dead(directory: Path) -> Claim | None:
+    """A process that was killed while it started another leaves the lock with that one, until it runs its program."""
+    deadline = time.monotonic() + _HANDOVER_S
+    while (dead := _try_lock(directory)) is None:
+        if _owner_lives(directory) or time.monotonic() > deadline:
+            return None
+        time.sleep(0.005)
+    return dead
+
+
+def _owner_lives(directory: Path) -> bool:
+    try:
+        owner = (directory / "lock").read_text()
+    except FileNotFoundError:  # it has just been removed
+        return True
+    return not owner.isdigit() or Path("/proc", owner).exists()

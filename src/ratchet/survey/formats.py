@@ -15,6 +15,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+MAX_MANIFEST = 250_000
+MAX_MANIFEST_LINES = 6_000
 MAX_YAML_BYTES = 120_000
 MAX_YAML_FLOWS = 4_000  # a flow collection takes the parser a hundred times as long as a line
 MAX_LINES_LOOKED_AT = 4_000_000
@@ -98,6 +100,10 @@ class Lines:
         self._lines = text.splitlines()
         self._seen: dict[tuple[str, int], int] = {}
         self._left = MAX_LINES_LOOKED_AT
+        self._sections: dict[str, int] = {}
+        for number, line in enumerate(self._lines, 1):
+            if line.lstrip().startswith("["):
+                self._sections.setdefault(line.strip().split("]", 1)[0].strip("[ ").replace(" ", ""), number)
 
     def find(self, value: str, start: int = 1) -> int:
         """The first line from `start` that holds `value`, rather quoted than not; `start` when none does."""
@@ -131,11 +137,9 @@ class Lines:
 
     def section(self, *path: str) -> int:
         """The line of the header of a TOML table or INI section: `[a.b]`; 1 when there is none."""
-        names = {".".join(path), ".".join(_quoted(part) for part in path)}
-        for number, line in enumerate(self._lines, 1):
-            stripped = line.strip()
-            if stripped.startswith("[") and stripped.split("]", 1)[0].strip("[ ").replace(" ", "") in names:
-                return number
+        for name in (".".join(path), ".".join(_quoted(part) for part in path)):
+            if name.replace(" ", "") in self._sections:
+                return self._sections[name.replace(" ", "")]
         return self.section(*path[:-1]) if len(path) > 1 else 1
 
 
@@ -146,7 +150,14 @@ def _quoted(part: str) -> str:
 # --------------------------------------------------------------------------- parsers
 
 
+def _refuse_excess(text: str) -> None:
+    """Manifests that people write stay far below these limits; work on them may grow with the square."""
+    if len(text) > MAX_MANIFEST or text.count("\n") > MAX_MANIFEST_LINES:
+        raise UnreadableError(f"more than {MAX_MANIFEST} characters or {MAX_MANIFEST_LINES} lines")
+
+
 def parse_toml(text: str) -> dict[str, Any]:
+    _refuse_excess(text)
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -155,6 +166,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
     """Sections with their options, case kept, nothing interpolated."""
+    _refuse_excess(text)
     parser = configparser.ConfigParser(
         interpolation=None, strict=False, allow_no_value=True, default_section="\0", empty_lines_in_values=True
     )

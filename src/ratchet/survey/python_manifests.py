@@ -14,6 +14,7 @@ from ratchet.survey.requirements import note_requirement, split_extra
 from ratchet.survey.tree import Tree
 
 FILE = "pyproject.toml"
+MAX_INCLUDED = 100
 
 # What gives a version from git metadata, by the distribution that build-system.requires names.
 VERSION_SOURCES = {
@@ -32,14 +33,15 @@ _NOT_GIT = frozenset({"incremental", "hatch-regex-commit"})
 
 def load(tree: Tree, found: Findings, path: str = FILE) -> dict[str, Any]:
     """A TOML file as data; empty (and noted as unreadable) when it is no TOML."""
+    return tree.remember(f"toml:{path}", lambda: _load(tree, found, path))
+
+
+def _load(tree: Tree, found: Findings, path: str) -> dict[str, Any]:
     text = tree.text(path)
-    if text is None:
-        return {}
     try:
-        return parse_toml(text)
+        return {} if text is None else parse_toml(text)
     except UnreadableError as error:
-        if not any(fact.file == path for fact in found.of("unreadable")):
-            found.add("unreadable", str(error), path)
+        found.add("unreadable", str(error), path)
         return {}
 
 
@@ -113,7 +115,7 @@ def expanded_extra(extras: dict[str, Any], extra: str, own: str) -> list[str]:
     waiting, seen = [extra], set[str]()
     while waiting:
         name = waiting.pop(0)
-        if name in seen:
+        if name in seen or len(seen) > MAX_INCLUDED:
             continue
         seen.add(name)
         for text in strings(extras.get(name)):
@@ -140,7 +142,7 @@ def _read_groups(found: Findings, groups: dict[str, Any], lines: Lines) -> None:
         waiting, seen = [name], set[str]()
         while waiting:
             current = waiting.pop(0)
-            if current in seen:
+            if current in seen or len(seen) > MAX_INCLUDED:
                 continue
             seen.add(current)
             for entry in items(groups.get(current)):

@@ -43,6 +43,10 @@ class SetupScript:
 
 def evaluate(tree: Tree) -> SetupScript:
     """Evaluate setup.py for CPython on Linux; empty where there is none or it is no Python."""
+    return tree.remember(SETUP_PY, lambda: _evaluate(tree))
+
+
+def _evaluate(tree: Tree) -> SetupScript:
     text = tree.text(SETUP_PY)
     if not text:
         return SetupScript()
@@ -63,6 +67,10 @@ def evaluate(tree: Tree) -> SetupScript:
 
 def configuration(tree: Tree) -> dict[str, dict[str, str]]:
     """setup.cfg as sections; empty where there is none or it is no INI."""
+    return tree.remember(SETUP_CFG, lambda: _configuration(tree))
+
+
+def _configuration(tree: Tree) -> dict[str, dict[str, str]]:
     try:
         return parse_ini(tree.text(SETUP_CFG) or "")
     except UnreadableError:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 from ratchet.survey.formats import names
+
+T = TypeVar("T")
 
 MAX_FILES = 20_000
 MAX_BYTES = 1 << 20
@@ -57,6 +60,7 @@ class Tree:
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._texts: dict[str, str | None] = {}
+        self._remembered: dict[str, Any] = {}
 
     @cached_property
     def files(self) -> tuple[str, ...]:
@@ -95,6 +99,13 @@ class Tree:
         if path not in self._texts:
             self._texts[path] = self._read(path)
         return self._texts[path]
+
+    def remember(self, key: str, compute: Callable[[], T]) -> T:
+        """What `compute` gave the first time it was asked for under this key: several readers parse the same file."""
+        if key not in self._remembered:
+            self._remembered[key] = compute()
+        value: T = self._remembered[key]
+        return value
 
     def text_once(self, path: str) -> str | None:
         """Like `text`, for files that nobody reads a second time: nothing is remembered."""

@@ -51,7 +51,8 @@ def propose_goals(survey: Survey, checkout: Checkout) -> list[Goal]:
 
 def _python(code: str) -> str:
     """A command that runs `code` from outside the checkout, so that only what is installed can be imported."""
-    return f"cd / && python -c {shlex.quote(code)}"
+    plain = not any(character in code for character in '"$`\\!')
+    return "cd / && python -c " + (f'"{code}"' if plain else shlex.quote(code))
 
 
 def _whole_suite(suite: Suite) -> Goal:
