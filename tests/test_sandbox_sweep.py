@@ -121,10 +121,10 @@ def test_a_process_that_lives_is_left_alone(own_backend: OciBackend, own_home: P
 
 
 def test_killed_at_any_moment(own_backend: OciBackend, own_home: Path) -> None:
-    """Eight owners that open and close without end, killed at moments that cover a whole round."""
-    for number in range(8):
+    """Six owners that open and close without end, killed at moments that cover a whole round."""
+    for number in range(6):
         owner = start_owner(own_home, "go on")
-        time.sleep(0.06 * number)
+        time.sleep(0.08 * number)
         os.killpg(owner.pid, signal.SIGKILL)
         owner.wait()
         own_backend.sweep()
