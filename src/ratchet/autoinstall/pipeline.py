@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -179,8 +179,9 @@ class _Autoinstall:
                 with self.clock.stage("replay", number):
                     reason, detail, verdicts, layer = self._replay(goals, base, built.recipe)
             trajectory = self.workshop.store.put("trajectory", built.trajectory)
+            kept = _without_cases(verdicts)
             self.attempts.append(
-                Attempt(number, base.name, reason, detail, built.recipe, verdicts, time.monotonic() - began, trajectory)
+                Attempt(number, base.name, reason, detail, built.recipe, kept, time.monotonic() - began, trajectory)
             )
             self.workshop.events.emit("attempt", number=number, reason=reason, detail=detail)
             if reason is None and layer is not None:
@@ -230,7 +231,7 @@ class _Autoinstall:
         with self.clock.stage("flaky"):
             tests = audit_tests(first, lambda: judge(self.workshop, layers, suite, recipe, limits))
         weak = weak_targets(goals.targets, sabotages, goals.pristine)
-        audit = make_audit(held_out, sabotages, tests, weak)
+        audit = make_audit(_without_cases(held_out), sabotages, tests, weak)
         with open_fork() as sandbox:
             python, debian = resolved_packages(sandbox, recipe.env)
         environment = Environment(
@@ -242,7 +243,7 @@ class _Autoinstall:
             layer=layer,
             goals=goals.goals,
             targets=tuple(goal.id for goal in goals.targets),
-            verdicts=verdicts,
+            verdicts=_without_cases(verdicts),
             audit=audit,
             python_packages=python,
             debian_packages=debian,
@@ -285,11 +286,16 @@ class _Autoinstall:
             goals=goals.goals if goals else (),
             pristine=goals.pristine if goals else (),
             targets=tuple(goal.id for goal in goals.targets) if goals else (),
-            verdicts=verdicts,
+            verdicts=_without_cases(verdicts),
             audit=audit,
             replayed=environment is not None,
             seconds=dict(self.clock.seconds),
         )
+
+
+def _without_cases(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Verdicts as they are kept: a suite has tens of thousands of cases, and the audit keeps them once."""
+    return tuple(replace(verdict, tests=None) for verdict in verdicts)
 
 
 def _unusable(survey: Survey) -> tuple[Reason, str] | None:
