@@ -188,3 +188,25 @@ def test_what_cannot_be_known_is_unknown() -> None:
     script.run(parse("import os\nsetup(a=os.environ['X'], b=open('no').read(), c=['k', os.getcwd() + x])\n"))
     (call,) = script.calls
     assert call.kwargs == {"a": UNKNOWN, "b": UNKNOWN, "c": ["k", UNKNOWN]}
+
+
+def test_a_manifest_past_the_limits_is_named_and_costs_little(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        "".join(f"[tool.poetry.group.g{n}.dependencies]\na = '*'\n" for n in range(9000))
+    )
+    (tmp_path / "setup.py").write_text("from setuptools import setup\nsetup(name='made')\n")
+    start = time.process_time()
+    found = look_at(tmp_path)
+    assert time.process_time() - start < 5
+    assert [fact.file for fact in found.of("unreadable")] == ["pyproject.toml"]
+    assert found.first("project-name") == "made"
+
+
+def test_groups_that_include_each_other_end(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "made"\n[project.optional-dependencies]\na = ["made[b]", "x"]\nb = ["made[a]", "y"]\n'
+        '[dependency-groups]\nc = [{include-group = "d"}, "p"]\nd = [{include-group = "c"}, "q"]\n'
+    )
+    found = look_at(tmp_path)
+    assert set(found.values("extra-requirement", "extra:a")) == {"x", "y"}
+    assert set(found.values("group-requirement", "group:d")) == {"p", "q"}

@@ -13,6 +13,7 @@ from ratchet.survey.shell import note_script
 from ratchet.survey.tree import Tree, is_vendored
 
 MAX_FILES = 60
+MAX_LINES = 8_000
 
 _SHELL = names(
     """
@@ -71,7 +72,7 @@ def _read_document(tree: Tree, found: Findings, path: str, group: str) -> None:
     text = tree.text(path)
     if not text:
         return
-    lines = text.splitlines()
+    lines = text.splitlines()[:MAX_LINES]
     is_rst = path.lower().endswith(".rst")
     for block in _blocks(lines, markdown=not is_rst):
         script = _script(block)

@@ -7,6 +7,7 @@ from email.parser import HeaderParser
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
 
 from ratchet.survey.findings import Findings
 from ratchet.survey.formats import Lines, UnreadableError, at, items, parse_toml, strings, table, word
@@ -14,7 +15,8 @@ from ratchet.survey.requirements import note_requirement, split_extra
 from ratchet.survey.tree import Tree
 
 FILE = "pyproject.toml"
-MAX_INCLUDED = 100
+MAX_INCLUDED = 50
+MAX_GROUPS = 400
 
 # What gives a version from git metadata, by the distribution that build-system.requires names.
 VERSION_SOURCES = {
@@ -99,7 +101,7 @@ def _read_project(found: Findings, project: dict[str, Any], lines: Lines) -> Non
     extras = table(project, "optional-dependencies")
     start = lines.section("project", "optional-dependencies")
     own = word(project.get("name"))
-    for extra in extras:
+    for extra in list(extras)[:MAX_GROUPS]:
         for text in expanded_extra(extras, extra, own):
             note_requirement(found, text, "extra-requirement", FILE, lines.find(text, start), f"extra:{extra}")
     for key in ("scripts", "gui-scripts"):
@@ -111,44 +113,39 @@ def _read_project(found: Findings, project: dict[str, Any], lines: Lines) -> Non
 
 def expanded_extra(extras: dict[str, Any], extra: str, own: str) -> list[str]:
     """The requirements of an extra, with `own[other]` replaced by what `other` holds."""
+    by_name = {canonicalize_name(key): key for key in extras}
     result: list[str] = []
     waiting, seen = [extra], set[str]()
-    while waiting:
+    while waiting and len(seen) < MAX_INCLUDED:
         name = waiting.pop(0)
-        if name in seen or len(seen) > MAX_INCLUDED:
+        if name in seen:
             continue
         seen.add(name)
         for text in strings(extras.get(name)):
             match = re.match(r"\s*([\w.-]+)\s*\[([^\]]*)\]\s*(?:;.*)?$", text)
-            if own and match and _same(match.group(1), own):
-                waiting += [_key(extras, each.strip()) for each in match.group(2).split(",")]
+            if own and match and canonicalize_name(match.group(1)) == canonicalize_name(own):
+                others = [each.strip() for each in match.group(2).split(",")]
+                waiting += [by_name.get(canonicalize_name(each), each) for each in others]
             else:
                 result.append(text)
     return result
 
 
-def _key(extras: dict[str, Any], name: str) -> str:
-    return next((key for key in extras if _same(key, name)), name)
-
-
-def _same(first: str, second: str) -> bool:
-    return re.sub(r"[-_.]+", "-", first).lower() == re.sub(r"[-_.]+", "-", second).lower()
-
-
 def _read_groups(found: Findings, groups: dict[str, Any], lines: Lines) -> None:
     """PEP 735: each group with the groups that it includes."""
     start = lines.section("dependency-groups")
-    for name in groups:
+    by_name = {canonicalize_name(key): key for key in groups}
+    for name in list(groups)[:MAX_GROUPS]:
         waiting, seen = [name], set[str]()
-        while waiting:
+        while waiting and len(seen) < MAX_INCLUDED:
             current = waiting.pop(0)
-            if current in seen or len(seen) > MAX_INCLUDED:
+            if current in seen:
                 continue
             seen.add(current)
             for entry in items(groups.get(current)):
                 included = word(at(entry, "include-group"))
                 if included:
-                    waiting.append(_key(groups, included))
+                    waiting.append(by_name.get(canonicalize_name(included), included))
                 elif isinstance(entry, str):
                     line = lines.find(entry, start)
                     note_requirement(found, entry, "group-requirement", FILE, line, f"group:{name}")
