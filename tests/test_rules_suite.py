@@ -118,3 +118,18 @@ def test_an_own_runner_is_read_test_by_test_whatever_it_exits_with(tmp_path: Pat
         "test_skipped": Outcome.SKIPPED,
         "test_expected": Outcome.SKIPPED,
     }
+
+
+def test_a_test_that_hangs_fails_after_its_time_and_the_others_still_run(tmp_path: Path) -> None:
+    (tmp_path / "hanging.py").write_text(
+        "import time, unittest\nclass Cases(unittest.TestCase):\n"
+        "    def test_a(self): time.sleep(100)\n    def test_b(self): pass\n"
+    )
+    shim = resources.files("ratchet.policies.rules").joinpath("resources/unittest_junit.py")
+    report = tmp_path / "report.xml"
+    subprocess.run(
+        [sys.executable, str(shim), str(report), "-m", "unittest", "hanging"],
+        cwd=tmp_path, env={"UNITTEST_JUNIT_TIMEOUT_S": "1"}, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    outcomes = {case.id.rsplit("::", 1)[-1]: case.outcome for case in parse(report.read_bytes()).cases}
+    assert outcomes == {"test_a": Outcome.FAILED, "test_b": Outcome.PASSED}

@@ -18,7 +18,7 @@ from ratchet.policies.rules.digest import digest_command, parse_digest
 from ratchet.policies.rules.plan import Plan
 from ratchet.policies.rules.planning import PYTHON_RELEASED, Lesson, as_of
 from ratchet.policies.rules.python_tests import UNITTEST_SHIM
-from ratchet.policies.rules.repairs import Context, Failure, Repair, apply, propose
+from ratchet.policies.rules.repairs import Context, Failure, Repair, apply, hanging_tests, propose
 from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation
 
 VENV = "/opt/venv"
@@ -32,6 +32,9 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_REPAIRS = 24
 
 _BUILD_TIMEOUT_S = 1800.0
+
+# A suite is first tried for so long; only if it is stopped, every test gets a limit, and the suite all its time.
+_FIRST_TRY_S = 600.0
 
 # Once the targets hold, so many rounds are spent on what is still missing, where the suite is this quick.
 _MOST_POLISHES = 2
@@ -274,7 +277,7 @@ class RulesBuilder:
             command=f"{report}{goal.command}",
             user=USER,
             env=self.variables(),
-            timeout_s=goal.timeout_s,
+            timeout_s=goal.timeout_s if hanging_tests.KEY in self._applied() else min(goal.timeout_s, _FIRST_TRY_S),
             proxied=False,
             keep=False,
             note="a target",

@@ -227,6 +227,8 @@ def _otherwise(reading: Reading) -> Diagnosis:
     if failure.stage == "collect":
         return Reason.TESTS_NOT_COLLECTED, _quoted("no tests could be collected", reading, _COLLECTION)
     if failure.stage == "test":
+        if timeout := re.search(r"^.*\bTimeout \(?>\s?\d+.*|^.*over its time limit of.*", failure.output, re.MULTILINE):
+            return Reason.TEST_TIMEOUT, f"tests hang: {timeout[0].strip()[:200]}"
         if re.search(r"^=* ?(?:no tests ran|collected 0 items)|^Ran 0 tests", reading.errors, re.MULTILINE):
             return Reason.TESTS_NOT_COLLECTED, _quoted("no tests ran", reading, _COLLECTION)
         return Reason.TESTS_FAILED, _quoted("too many tests fail", reading, _TEST)

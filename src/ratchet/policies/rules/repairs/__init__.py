@@ -13,6 +13,7 @@ from ratchet.policies.rules.repairs import (
     build_backend,
     debian_packages,
     drift,
+    hanging_tests,
     project_layout,
     pytest_plugins,
     pytest_version,
@@ -55,7 +56,7 @@ def propose(failure: Failure, plan: Plan, context: Context, applied: Collection[
     out. One that goes `alone` (another Python, another date) comes only where nothing more specific does.
     """
     if failure.limit is not None:
-        return []
+        return [r for r in hanging_tests.propose_for_limit(failure) if r.key not in applied and r.change(plan) != plan]
     reading = read(failure, plan, context)
     found: dict[str, Repair] = {}
     for rules in ORDER:

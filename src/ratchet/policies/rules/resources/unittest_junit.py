@@ -5,13 +5,16 @@
 
 This file is copied into environments whose projects have a test runner of their own. It runs with whatever Python
 the project needs and imports nothing but the standard library. It listens to `unittest.TestResult`, which every
-such runner ends up calling, and so reports what was really run, whatever the runner prints or exits with.
+such runner ends up calling, and so reports what was really run, whatever the runner prints or exits with. Where the variable
+UNITTEST_JUNIT_TIMEOUT_S is set, a test that takes longer fails.
 """
 
 import atexit
 import os
 import runpy
+import signal
 import sys
+import threading
 import time
 import traceback
 import unittest
@@ -20,6 +23,7 @@ from xml.sax.saxutils import escape, quoteattr
 cases = {}  # test id: [outcome, message, seconds]
 started = {}
 process = os.getpid()
+TIMEOUT_S = int(os.environ.get("UNITTEST_JUNIT_TIMEOUT_S", "0"))
 RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
 
 
@@ -50,8 +54,20 @@ def error_text(error):
     return str(error)[-8000:]
 
 
+def limit_time(seconds):
+    """Let the test that is running fail after `seconds`."""
+    if seconds and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGALRM, too_slow)
+        signal.alarm(seconds)
+
+
+def too_slow(*_):
+    raise AssertionError("over its time limit of %d s" % TIMEOUT_S)
+
+
 def listen_to_unittest():
     def start(self, test, original=unittest.TestResult.startTest):
+        limit_time(TIMEOUT_S)
         started[test.id() if hasattr(test, "id") else str(test)] = time.time()
         return original(self, test)
 
@@ -61,7 +77,13 @@ def listen_to_unittest():
             record(test, "failed" if failed else "error", error_text(error))
         return original(self, test, sub, error)
 
+    def stop(self, test, original=unittest.TestResult.stopTest):
+        if TIMEOUT_S:
+            signal.alarm(0)
+        return original(self, test)
+
     unittest.TestResult.startTest = start
+    unittest.TestResult.stopTest = stop
     unittest.TestResult.addSubTest = subtest
     listen("addSuccess", "passed", lambda *args: "")
     listen("addFailure", "failed", lambda *args: error_text(args[0] if args else ""))
