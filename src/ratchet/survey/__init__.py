@@ -35,8 +35,8 @@ group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TA
     console-script          "name=module:function"
     main-module             a package that has __main__.py
     test-file               path of a file with tests; group: pytest, unittest or doctest style
-    test-count              number of test functions and methods in `file`, counted in the syntax tree (parameters not
-                            multiplied); group as of test-file
+    test-count              number of test functions and methods in `file`, counted in the syntax tree, in very large
+                            suites by line (parameters not multiplied); group as of test-file
     test-import             top-level module that test files import and the checkout does not hold ("google.cloud" for
                             namespaces); group: "", or optional where its absence is provided for or fails one test only
     undeclared-import       such a module that no manifest or standard library provides either; group: test,

@@ -74,13 +74,14 @@ def summarise(text: str, naming: Naming) -> Source:
     try:
         module = parse(text)
     except UnreadableError:
-        return _from_lines(text, naming)
+        return summarise_lines(text, naming)
     imports = tuple(dict.fromkeys(_imports(module)))
     plain, unit = _count_tests(module, naming)
     return Source(imports, plain, unit, tuple(_plugins(module)))
 
 
-def _from_lines(text: str, naming: Naming) -> Source:
+def summarise_lines(text: str, naming: Naming) -> Source:
+    """A cheaper, coarser summary: functions at the top or one level in, imports at the top."""
     tests = 0
     imports: dict[Import, None] = {}
     for number, line in enumerate(text.splitlines(), 1):

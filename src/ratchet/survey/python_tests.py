@@ -10,11 +10,12 @@ from ratchet.survey.findings import Findings
 from ratchet.survey.formats import names
 from ratchet.survey.pytest_config import PytestConfig, load
 from ratchet.survey.python_imports import ImportCheck
-from ratchet.survey.python_sources import Naming, Source, summarise
+from ratchet.survey.python_sources import Naming, Source, summarise, summarise_lines
 from ratchet.survey.tree import Tree, is_vendored
 
 MAX_SOURCES = 6_000
 MAX_SOURCE_BYTES = 48 << 20
+MAX_PARSED_BYTES = 6 << 20  # parsing takes most of the time; past this, tests are counted line by line
 
 _TEST_FOLDERS = names(
     """
@@ -45,7 +46,7 @@ def read(tree: Tree, found: Findings) -> None:
         if not in_tests and not _is_collected(path, config):
             check.note_package_file(path, text)
             continue
-        source = summarise(text, naming)
+        source = summarise(text, naming) if size < MAX_PARSED_BYTES else summarise_lines(text, naming)
         counted = _note_tests(found, path, source, config)
         imported = counted or path.endswith(("conftest.py", "__init__.py")) or _is_collected(path, config)
         check.note_test_file(path, source.imports, collected=imported)
