@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -190,7 +191,9 @@ def parse_yaml(text: str) -> Any:
         raise UnreadableError(f"YAML with more than {MAX_YAML_FLOWS} flow collections")
     loader = YAML(typ="safe", pure=True)
     try:
-        node = loader.compose(text)
+        with warnings.catch_warnings():  # of anchors that are used twice
+            warnings.simplefilter("ignore")
+            node = loader.compose(text)
     except (YAMLError, ValueError, RecursionError, TypeError, AttributeError, IndexError, KeyError) as error:
         # The composer meets some malformed input with plain Python errors.
         raise UnreadableError(f"not YAML: {str(error)[:200]}") from error
