@@ -11,6 +11,10 @@ from ratchet.records import Goal, GoalKind, Verdict
 GOALS = 10
 TARGETS = 3
 
+# What the third target may be: kinds whose description follows from the manifests. That a program knows `--help` is a
+# guess, good enough for a held-out goal.
+_THIRD = (GoalKind.SETUP, GoalKind.BUILD)
+
 
 @dataclass(frozen=True)
 class GoalSet:
@@ -29,7 +33,7 @@ def set_goals(candidates: Sequence[Goal], judge_pristine: Callable[[Goal], Verdi
     """Keep the first ten candidates that discriminate, filled up with others where there are fewer.
 
     A goal that passes in the pristine sandbox proves nothing and is never a target. The targets are the suite (the
-    first goal that runs tests), an import, and one more of another kind, chosen by `seed`.
+    first goal that runs tests), an import, and one more about setup or build, chosen by `seed`.
     """
     judged = [(goal, judge_pristine(goal)) for goal in candidates]
     telling = [pair for pair in judged if not pair[1].passed]
@@ -49,7 +53,7 @@ def _choose_targets(goals: Sequence[Goal], seed: str) -> tuple[Goal, ...]:
     imports = next((goal for goal in goals if goal.kind is GoalKind.IMPORT), None)
     if imports is not None:
         chosen.append(imports)
-    others = [goal for goal in goals if goal not in chosen and goal.kind not in (GoalKind.TESTS, GoalKind.IMPORT)]
+    others = [goal for goal in goals if goal not in chosen and goal.kind in _THIRD]
     others = others or [goal for goal in goals if goal not in chosen]
     random.Random(seed).shuffle(others)  # noqa: S311 - a reproducible choice, no secret
     return tuple(chosen + others[: TARGETS - len(chosen)])

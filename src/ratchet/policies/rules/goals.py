@@ -6,6 +6,7 @@ Every command runs offline as the ordinary user, in /workspace, with the environ
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -208,7 +209,8 @@ def _programs(survey: Survey) -> Iterator[Goal]:
                 GoalKind.LAUNCH,
                 Expectation(matches=(r"(?i)usage|options|commands|help",)),
             )
-    for package in survey.values("main-module")[:1]:
+    packages = [p for p in survey.values("main-module") if not re.search(r"(^|[._])tests?([._]|$)", p)]
+    for package in packages[:1]:
         yield Goal(
             f"cd / && python -m {shlex.quote(package)} --help",
             f"Starts the package {package} as a program, which prints its usage and exits with 0.",
