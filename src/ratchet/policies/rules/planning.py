@@ -182,18 +182,10 @@ _IMPORTS_WHEN_BUILT = {"mesonpy"}
 
 
 def _own_extras(survey: Survey) -> tuple[str, ...]:
-    """Extras of the project itself that its test requirements name: `project[socks]` in a `dev` extra."""
-    own = canonicalize_name(survey.first("project-name") or "")
-    extras: set[str] = set()
-    for fact in survey.of("extra-requirement") + survey.of("group-requirement"):
-        if _TEST.match(fact.group) or _DEV.match(fact.group):
-            try:
-                requirement = Requirement(fact.value)
-            except InvalidRequirement:
-                continue
-            if canonicalize_name(requirement.name) == own:
-                extras |= requirement.extras
-    return tuple(sorted(extras))
+    """Extras of the project itself that its own test environments install: `extras = socks` in tox, `.[socks]` in a
+    test group."""
+    used = survey.of("used-extra")
+    return tuple(sorted({f.value for f in used if _TEST.match(f.group) and re.fullmatch(r"[\w.-]+", f.value)}))
 
 
 def as_of(moment: datetime) -> str:
