@@ -133,6 +133,14 @@ MODULES = [
         requires("python-dateutil", "hypothesis"),
         [("group-requirement", "hypothesis", "group:test")],
     ),
+    Case(
+        "advised-extra",
+        "test",
+        ("extra:http2",),
+        requires("h2<5,>=3"),
+        [("project-name", "httpx"), ("extra-requirement", "h2<5,>=3", "extra:http2")],
+    ),
+    Case("advised-extra", "test", ("advised:httpx[http2]",), requires("httpx[http2]")),
     Case("conftest-import", "collect", ("missing-module:freezegun",), requires("freezegun")),
     Case("import-nose", "collect", ("missing-module:nose",), requires("pynose")),
     Case("distutils-missing", "test", ("missing-module:distutils",), requires("setuptools"), plan=python("3.12")),
@@ -544,6 +552,14 @@ def test_the_tests_package_is_never_taken_from_the_index() -> None:
 def test_a_limit_is_no_repair() -> None:
     failure = Failure("install", "command", log("header-missing"), None, LimitHit.TIME)
     assert propose(failure, PLAN, context()) == []
+
+
+def test_a_suite_that_ran_out_of_time_gets_a_limit_for_each_test() -> None:
+    failure = Failure("test", "python -m pytest tests", "tests/test_a.py .", None, LimitHit.TIME)
+    plan = apply(PLAN, propose(failure, PLAN, context()))
+    assert plan.requirements == ("pytest", "pytest-timeout")
+    assert plan.pytest_options == ("--timeout=60",)
+    assert propose(failure, PLAN, context(), applied={"hanging-test"}) == []
 
 
 def test_a_repair_that_was_made_is_not_made_again() -> None:

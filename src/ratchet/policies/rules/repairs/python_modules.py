@@ -121,6 +121,21 @@ def _skipped(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
 
 _NAME = r"['\"](?P<module>[^'\"\n]{1,200})['\"]"
 
+
+def _advised(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
+    """An error that says what to install: `pip install name[extra]`."""
+    name, extras = names.distribution(match["name"]), (match["extras"] or "").replace(" ", "").split(",")
+    if name is None or (name == reading.project and not match["extras"]):
+        return
+    line = line_of(match)
+    if name == reading.project:
+        survey = reading.context.survey
+        wanted = [f.value for extra in extras for f in survey.of("extra-requirement", f"extra:{extra}")]
+        yield Repair(f"extra:{','.join(extras)}", f"an extra is wanted: {line}", changes.require(*wanted))
+    elif requirement := names.requirement(f"{name}[{','.join(extras)}]" if match["extras"] else name):
+        yield Repair(f"advised:{requirement}", f"the error names {requirement}: {line}", changes.require(requirement))
+
+
 RULES = (
     Rule(pattern(rf"^(?:Module\w*|Import)Error: No module named {_NAME}"), _missing, TEST_STAGES),
     Rule(pattern(r"^(?:ERROR: .*|.*/python[\d.]*: )No module named (?P<module>[\w.]+)$"), _missing, TEST_STAGES),
@@ -130,6 +145,14 @@ RULES = (
         _missing,
         TEST_STAGES,
         where=lambda reading: reading.captured,
+    ),
+    Rule(
+        pattern(
+            r"^(?:E +)?(?:\w+\.)*\w*(?:Error|Exception): .{0,400}?\bpip3? install (?:-U |--upgrade )?['\"`]{0,3}"
+            r"(?P<name>[A-Za-z0-9][\w.-]{0,98}?)(?:\[(?P<extras>[\w., -]{1,80})\])?(?=['\"`\s.,;:<>=!)]|$)"
+        ),
+        _advised,
+        TEST_STAGES,
     ),
     Rule(pattern(rf"could not import {_NAME}: No module named"), _skipped, TEST_STAGES, where=skips),
 )
