@@ -29,7 +29,7 @@ FILES = {
 
 def install(source: Path, home: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "ratchet.cli.main", "install", str(source), "--json", "--fresh", "--base", "bookworm"],
+        [Path(sys.executable).with_name("ratchet"), "install", str(source), "--json", "--fresh", "--base", "bookworm"],
         env={**os.environ, "RATCHET_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

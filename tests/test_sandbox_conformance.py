@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from ratchet.protocols import Sandbox
 from ratchet.records import LimitHit, SandboxSpec
 from ratchet.sandbox.conformance import SCRIPT, SandboxContract
 from ratchet.sandbox.fake import Answer, FakeBackend
+from ratchet.sandbox.oci import OciBackend
 
 
 @pytest.mark.sandbox
 class TestOciSandbox(SandboxContract):
-    pass
+    @pytest.fixture(autouse=True)
+    def no_layers_stay(self, backend: OciBackend) -> Iterator[None]:
+        """The tests' home is kept from run to run, and what is kept by a test is of no use to the next."""
+        before = set(backend.layers.ids())
+        yield
+        for layer in set(backend.layers.ids()) - before:
+            backend.layers.remove(layer)
 
 
 class TestFakeSandbox(SandboxContract):

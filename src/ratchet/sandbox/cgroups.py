@@ -75,6 +75,10 @@ class Cgroup:
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.05)
 
+    def holds(self, pid: int) -> bool:
+        """Whether a process is in the group, or was when it ended."""
+        return any(line.split(":", 2)[-1].split(" ")[0] == f"/{self.name}" for line in _process_groups(pid))
+
     def _kill_member(self, pid: int) -> None:
         """Through a descriptor, and with a second look, so that a reused number is never hit."""
         try:
@@ -82,7 +86,7 @@ class Cgroup:
         except ProcessLookupError:
             return
         try:
-            if f"/{self.name}\n" in _read(Path(f"/proc/{pid}/cgroup")):
+            if self.holds(pid):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         except ProcessLookupError:
             pass  # it ended by itself
@@ -138,6 +142,10 @@ def _read(path: Path) -> str:
         if error.errno in (errno.ENODEV, errno.EOPNOTSUPP):  # the group went away; a threaded v2 group
             return ""
         raise
+
+
+def _process_groups(pid: int) -> list[str]:
+    return _read(Path(f"/proc/{pid}/cgroup")).splitlines()
 
 
 def _counter(text: str, key: str) -> int:

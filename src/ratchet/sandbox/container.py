@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -76,7 +75,7 @@ class Container:
 
     @property
     def alive(self) -> bool:
-        return not select.select([self._pid_fd], [], [], 0)[0]
+        return not kernel.ends_within(self._pid_fd, 0)
 
     def kill(self) -> None:
         """Kill process 1, with which the kernel ends all others. Returns at once."""
@@ -160,11 +159,28 @@ class Container:
                 remedy="check that /bin/sh of the base runs on this machine's architecture",
             ) from error
 
+    def _reap_rest(self) -> None:
+        """Collect what has ended. Process 1 is the last: the kernel lets it wait until all others are collected."""
+        for pid in self._unreaped:
+            kernel.reap(pid, timeout_s=_REAP_S)
+        if self._pid_fd < 0:  # it never came to be
+            self._reap_strays()
+            return
+        deadline = time.monotonic() + _STOP_S
+        while not kernel.reap(self.pid, timeout_s=_REAP_S):
+            if kernel.ends_within(self._pid_fd, 0) or time.monotonic() > deadline:
+                return  # somebody else collected it; or the group will say which process does not die
+            self._reap_strays()
+
+    def _reap_strays(self) -> None:
+        """Children that a runtime left us when it failed: their numbers we were not told."""
+        for pid in kernel.ended_children():
+            if self._cgroup.holds(pid):
+                kernel.reap(pid, timeout_s=0)
+
     def _remove(self) -> None:
         self.kill()
-        for pid in (*self._unreaped, self.pid):  # process 1 ends last: the kernel lets it wait for the others
-            if pid:
-                kernel.reap(pid, timeout_s=_STOP_S)
+        self._reap_rest()
         self._cgroup.kill()
         self._cgroup.remove()
         self._runtime.forget(self.name)

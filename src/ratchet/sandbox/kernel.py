@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import select
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,13 @@ def adopt_orphans() -> None:
         _raise_errno("prctl")
 
 
+def ends_within(pid_fd: int, timeout_s: float) -> bool:
+    """Whether the process of a pidfd has ended, or does so within the time."""
+    poll = select.poll()  # not select.select, which knows no descriptors above 1023
+    poll.register(pid_fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))
+
+
 def reap(pid: int, *, timeout_s: float) -> bool:
     """Collect a child that ends; False where it goes on, or is none of ours."""
     deadline, pause_s = time.monotonic() + timeout_s, 0.0002
@@ -71,6 +79,20 @@ def reap(pid: int, *, timeout_s: float) -> bool:
             return False
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.01)
+
+
+def ended_children() -> list[int]:
+    """Children of this process that have ended, and whose status nobody has asked for."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if state == "Z" and int(parent) == os.getpid():
+                found.append(int(entry.name))
+    return found
 
 
 def open_in_root(root_fd: int, path: str, flags: int, mode: int = 0) -> int:

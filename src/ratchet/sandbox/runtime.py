@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import Any
 
 from ratchet.errors import MachineError, SandboxError
 from ratchet.records import Limits
-from ratchet.sandbox import cgroups, seccomp
+from ratchet.sandbox import cgroups, kernel, seccomp
 from ratchet.sandbox.kernel import ID_COUNT, ID_SHIFT
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -186,7 +185,7 @@ def _wait(calling: subprocess.Popen[bytes], timeout_s: float) -> bool:
     """Whether it ended in time. (`Popen.wait` with a timeout sleeps up to 50 ms too long: more than a whole start.)"""
     descriptor = os.pidfd_open(calling.pid)
     try:
-        if not select.select([descriptor], [], [], max(0.0, timeout_s))[0]:
+        if not kernel.ends_within(descriptor, timeout_s):
             return False
     finally:
         os.close(descriptor)

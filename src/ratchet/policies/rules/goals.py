@@ -71,8 +71,11 @@ def _whole_suite(suite: Suite) -> Goal:
 def _single_files(suite: Suite) -> Iterator[Goal]:
     for fact in largest_files(suite, 3):
         least = max(1, int(int(fact.value) * _LEAST_SHARE_OF_FILE))
+        command = file_command(suite, fact.file)
+        if command is None:
+            continue
         yield Goal(
-            file_command(suite, fact.file),
+            command,
             f"Runs the tests in {fact.file} ({fact.value} test functions): at least {least} run, at least 95 % pass.",
             GoalKind.TESTS,
             Expectation(exit_status=None, report=REPORT, min_tests=least, min_pass_rate=0.95),

@@ -209,10 +209,13 @@ def _below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
-def file_command(suite: Suite, path: str) -> str:
-    """The command that runs one test file of the suite, with the same kind of runner and the same report."""
+def file_command(suite: Suite, path: str) -> str | None:
+    """The command that runs one test file of the suite, with the same runner and the same report; None where the
+    project has a runner of its own, of which nobody knows how it takes a file."""
     if suite.runner == "pytest":
         return pytest_command(path)
+    if "-m unittest" not in suite.command:
+        return None
     module = path.removesuffix(".py").removeprefix("src/").removeprefix("lib/").replace("/", ".")
     return f"python {UNITTEST_SHIM} {REPORT} -m unittest {shlex.quote(module)}"
 
