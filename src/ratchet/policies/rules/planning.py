@@ -55,6 +55,9 @@ _DEV = re.compile(
 _CI = re.compile(r"^(ci:.*test.*|ci:build.*|ci:ci.*|ci:py.*)$", re.IGNORECASE)
 _DOCUMENTED = re.compile(r"^(readme|docs|conda)$")
 
+# Extras without which a program of the project does not start.
+_PROGRAM = re.compile(r"^extra:(cli|cmd|console|command[-_]?line|main)$")
+
 # Tools that run or publish a suite from outside; no test imports them, and they pull in much.
 _OUTSIDE = {"tox", "nox", "pre-commit", "twine", "codecov", "coveralls", "bump2version", "bumpversion", "cibuildwheel"}
 _OUTSIDE |= {"tox-gh-actions", "tox-uv", "zest-releaser", "python-semantic-release", "commitizen", "gitlint", "sphinx"}
@@ -167,6 +170,8 @@ def test_requirements(survey: Survey) -> tuple[str, ...]:
     others = _merge(f.value for f in extras).items()
     merged |= {k: v for k, v in others if k.partition(";")[0] in imported and k not in merged}
     runtime = _merge(survey.values("requirement"))
+    if survey.of("console-script"):
+        merged |= _merge(f.value for f in extras if _PROGRAM.match(f.group)) | merged
     if not _packaged(survey):
         merged = _merge(f.value for f in facts if f.group.startswith("file:")) | merged | runtime
     unwanted = {*(_OUTSIDE - imported), canonicalize_name(survey.first("project-name") or "")}
