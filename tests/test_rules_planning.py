@@ -9,6 +9,7 @@ import pytest
 from ratchet.policies.rules import planning
 from ratchet.policies.rules.plan import Plan
 from ratchet.policies.rules.planning import Lesson, first_plan, next_plan, rank_pythons
+from ratchet.policies.rules.versions import first_version
 from ratchet.records import Checkout, Fact, Reason, Survey
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
@@ -119,3 +120,14 @@ def test_a_version_from_git_metadata_is_told_by_variables() -> None:
     plan = first_plan(facts, checkout(), PYTHONS, NOW)
     assert plan is not None
     assert plan.env["SETUPTOOLS_SCM_PRETEND_VERSION"] == "1.2.3"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("1.2.3", "1.2.3"), ("v1.2", "1.2"), ("v1.2-3-gabc123", "1.2.post3"), ("v1.2-3-gabc123-dirty", "1.2.post3"),
+        ("release-2.0", "2.0"), ("1.0rc1-2-gab", "1.0rc1.post2"), ("nightly", None), ("", None), (None, None),
+    ],
+)  # fmt: skip
+def test_what_git_describes_becomes_a_version(text: str | None, version: str | None) -> None:
+    assert first_version([text]) == version

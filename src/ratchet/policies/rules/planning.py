@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from ratchet.policies.rules.plan import Plan
 from ratchet.policies.rules.python_tests import find_suite
+from ratchet.policies.rules.versions import first_version
 from ratchet.records import Checkout, Fact, Reason, Survey
 
 # A checkout older than this is resolved as of its own date first: drift is the biggest kind of failure.
@@ -266,9 +267,9 @@ def _same_moment(plan: Plan, lessons: Sequence[Lesson]) -> bool:
 
 def _version_variables(survey: Survey, checkout: Checkout) -> dict[str, str]:
     """Where the version comes from git metadata that the checkout does not have, it is told by variables."""
-    version = survey.first("project-version") or checkout.version
+    version = first_version([survey.first("project-version"), checkout.version])
     sources = set(survey.values("version-source"))
-    if not sources or not version or not re.fullmatch(r"[0-9][\w.+!-]*", version):
+    if not sources or version is None:
         return {}
     variables: dict[str, str] = {}
     if sources & {"setuptools-scm", "hatch-vcs", "vcs-versioning", "flit-scm", "scikit-build-core", "pdm-backend"}:

@@ -8,24 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packaging.version import InvalidVersion, Version
-
 from ratchet.policies.rules.repairs import changes
 from ratchet.policies.rules.repairs.failure import Context, Repair
 from ratchet.policies.rules.repairs.reading import EVERY_STAGE, Reading, Rule, line_of, pattern
+from ratchet.policies.rules.versions import first_version
 
 _UNKNOWN = "0.0.1"
 
 
 def version_of(context: Context) -> str:
     """The checkout's version in normal form; where none is known, one that sorts before any release."""
-    for text in (context.checkout.version, context.survey.first("project-version")):
-        try:
-            if text:
-                return str(Version(text))
-        except InvalidVersion:
-            continue
-    return _UNKNOWN
+    found = first_version([context.checkout.version, context.survey.first("project-version")])
+    return found or _UNKNOWN
 
 
 def _pretend(match: re.Match[str], reading: Reading) -> Iterator[Repair]:
