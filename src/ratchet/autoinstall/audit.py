@@ -44,7 +44,7 @@ def damages(survey: Survey, recipe: Recipe) -> list[Damage]:
     found: list[Damage] = []
     if name := survey.first("project-name"):
         found.append(Damage("uninstall the project", _uninstall(name)))
-    for needed in _needed(survey)[:2]:
+    for needed in (_needed(survey) or _written_requirements(recipe))[:2]:
         found.append(Damage(f"uninstall {needed}", _uninstall(needed)))
     found.append(Damage("uninstall the test runner", _uninstall("pytest")))
     own = {*survey.values("import-name"), "pytest", "setuptools", "tests", "test"}
@@ -166,6 +166,15 @@ def _needed(survey: Survey) -> list[str]:
     return names
 
 
+def _written_requirements(recipe: Recipe) -> list[str]:
+    """What the recipe installs beside a project that does not say itself what it needs; the runner apart."""
+    lines = [
+        line for step in recipe.steps if step.path.endswith("/requirements.txt") for line in step.content.split("\n")
+    ]
+    found = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in lines)
+    return [match[0] for match in found if match and not match[0].startswith("pytest")]
+
+
 def _libraries(recipe: Recipe) -> list[str]:
     """Shared-library packages behind the development packages that the recipe installs."""
     names: list[str] = []
@@ -187,7 +196,7 @@ def _uninstall_provider(module: str) -> str:
 
 def _located(module: str, body: str) -> str:
     code = f"import importlib.util, os\nspec = importlib.util.find_spec({module!r})\npath = spec.origin\n{body}"
-    return f"/opt/venv/bin/python -c {shlex.quote(code)}"
+    return f"cd /workspace && /opt/venv/bin/python -c {shlex.quote(code)}"
 
 
 def _truncate(module: str) -> str:

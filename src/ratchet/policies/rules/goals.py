@@ -46,14 +46,23 @@ def propose_goals(survey: Survey, checkout: Checkout) -> list[Goal]:
         *_interpreter(),
         *_metadata(survey),
         *_place(survey),
+        *_standard_library(),
+        *_tests_compile(suite),
+        *_listing(survey),
     ]
     return list({goal.command: goal for goal in candidates}.values())
 
 
-def _python(code: str) -> str:
-    """A command that runs `code` from outside the checkout, so that only what is installed can be imported."""
+def _python(code: str, survey: Survey | None = None) -> str:
+    """A command that runs `code`: from outside the checkout, so that only what is installed can be imported, unless
+    `survey` says that the project is not made to be installed."""
     plain = not any(character in code for character in '"$`\\!')
-    return "cd / && python -c " + (f'"{code}"' if plain else shlex.quote(code))
+    outside = "" if survey is not None and not _installable(survey) else "cd / && "
+    return f"{outside}python -c " + (f'"{code}"' if plain else shlex.quote(code))
+
+
+def _installable(survey: Survey) -> bool:
+    return survey.first("project-name") is not None or survey.first("build-backend") is not None
 
 
 def _whole_suite(suite: Suite) -> Goal:
@@ -110,7 +119,7 @@ def _metadata(survey: Survey) -> Iterator[Goal]:
 
 def _place(survey: Survey) -> Iterator[Goal]:
     names = [n for n in survey.values("import-name") if n.isidentifier()][:1]
-    for name in names:
+    for name in names if _installable(survey) else []:
         yield Goal(
             _python(f"import importlib.util; print('found', importlib.util.find_spec({name!r}).origin)"),
             f"Finds {name} in the checkout, so that an edit of a source file takes effect.",
@@ -124,7 +133,7 @@ def _imports(survey: Survey) -> Iterator[Goal]:
     if names:
         lines = "; ".join(f"import {name}; print('imported', {name}.__name__)" for name in names)
         yield Goal(
-            _python(lines),
+            _python(lines, survey),
             f"Imports what the project provides ({', '.join(names)}) from outside the checkout and says so for each.",
             GoalKind.IMPORT,
             Expectation(matches=tuple(rf"^imported {name}$" for name in names)),
@@ -150,7 +159,7 @@ def _modules(survey: Survey) -> Iterator[Goal]:
         f"raise SystemExit(done < {least})"
     )
     yield Goal(
-        _python(code),
+        _python(code, survey),
         f"Imports each of the project's {len(modules)} modules by itself: at least {least} of them can be.",
         GoalKind.IMPORT,
         Expectation(matches=(rf"^imported \d+ of {len(modules)}$",)),
@@ -192,7 +201,7 @@ def _distribution(survey: Survey, checkout: Checkout) -> Iterator[Goal]:
 
 
 def _wheel(survey: Survey) -> Iterator[Goal]:
-    if survey.first("project-name") or survey.first("build-backend"):
+    if _installable(survey):
         yield Goal(
             "python -m pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /tmp/ratchet/wheels .",
             "Builds a wheel of the project from the checkout, with no network and only what is installed.",
@@ -215,7 +224,7 @@ def _programs(survey: Survey) -> Iterator[Goal]:
     packages = [p for p in survey.values("main-module") if not re.search(r"(^|[._])tests?([._]|$)", p)]
     for package in packages[:1]:
         yield Goal(
-            f"cd / && python -m {shlex.quote(package)} --help",
+            ("cd / && " if _installable(survey) else "") + f"python -m {shlex.quote(package)} --help",
             f"Starts the package {package} as a program, which prints its usage and exits with 0.",
             GoalKind.LAUNCH,
             Expectation(matches=(r"(?i)usage|options|commands|help",)),
@@ -232,14 +241,7 @@ def _consistency() -> Iterator[Goal]:
 
 
 def _runtime_requirements(survey: Survey) -> Iterator[Goal]:
-    names = []
-    for text in survey.values("requirement"):
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if requirement.marker is None:
-            names.append(requirement.name)
+    names = _needed_distributions(survey)
     if names:
         code = f"from importlib.metadata import version\nfor name in {names!r}:\n    print('has', name, version(name))"
         yield Goal(
@@ -247,6 +249,53 @@ def _runtime_requirements(survey: Survey) -> Iterator[Goal]:
             f"Prints the installed version of each distribution that the project needs: {', '.join(names)}.",
             GoalKind.SETUP,
             Expectation(matches=tuple(rf"^has {name} \d" for name in names)),
+        )
+
+
+def _needed_distributions(survey: Survey) -> list[str]:
+    """What the project needs at run time without conditions; of one that cannot be installed, what its requirements
+    files name."""
+    facts = survey.of("requirement")
+    if not _installable(survey):
+        facts += tuple(f for f in survey.of("group-requirement") if f.group.startswith("file:"))
+    names: dict[str, None] = {}
+    for fact in facts:
+        try:
+            requirement = Requirement(fact.value)
+        except InvalidRequirement:
+            continue
+        if requirement.marker is None:
+            names[requirement.name] = None
+    return list(names)[:40]
+
+
+def _standard_library() -> Iterator[Goal]:
+    modules = "bz2 ctypes lzma sqlite3 ssl zlib"
+    yield Goal(
+        _python(f"import {modules.replace(' ', ', ')}; print('standard library: {modules}')"),
+        "Imports the parts of the standard library that need system libraries.",
+        GoalKind.SETUP,
+        Expectation(matches=(r"^standard library: ",)),
+    )
+
+
+def _tests_compile(suite: Suite) -> Iterator[Goal]:
+    files = [path for path, _ in suite.files][:200]
+    yield Goal(
+        " ".join(["python -m compileall -q -f", *map(shlex.quote, files)]),
+        f"Compiles the {len(files)} files with tests to bytecode without an error, and prints nothing.",
+        GoalKind.LINT,
+        Expectation(excludes=(r"Error",)),
+    )
+
+
+def _listing(survey: Survey) -> Iterator[Goal]:
+    if names := _needed_distributions(survey)[:5]:
+        yield Goal(
+            "python -m pip list",
+            f"Lists the installed distributions, {', '.join(names)} among them.",
+            GoalKind.SETUP,
+            Expectation(matches=tuple(rf"(?i)^{re.escape(name).replace('_', '[-_]')}\s" for name in names)),
         )
 
 
@@ -264,7 +313,7 @@ def _source_compiles(survey: Survey) -> Iterator[Goal]:
             "        print('compiled', name, bool(ok))"
         )
         yield Goal(
-            _python(code),
+            _python(code, survey),
             f"Compiles every source file of the installed packages ({', '.join(names)}) to bytecode without an error.",
             GoalKind.LINT,
             Expectation(
