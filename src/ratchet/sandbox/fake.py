@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from ratchet.errors import StoreError, UsageError
+from ratchet.errors import PolicyRefusedError, StoreError, UsageError
 from ratchet.records import CommandResult, LimitHit, Network, SandboxSpec
 
 Files = dict[str, bytes]
@@ -70,6 +70,8 @@ class FakeBackend:
         self._numbers = itertools.count(1)
 
     def open(self, spec: SandboxSpec) -> FakeSandbox:
+        if spec.network is not Network.OFFLINE:
+            raise PolicyRefusedError("the fake has no network to enforce a policy on", remedy="open it offline")
         if not spec.layers:
             raise UsageError("a sandbox needs at least one layer, its base")
         files: Files = {}
