@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -252,6 +253,8 @@ class _Autoinstall:
             seconds=dict(self.clock.seconds),
         )
         self.workshop.store.put("environment", environment)
+        if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", environment.name, re.ASCII):
+            self.workshop.store.link("environment", environment.name, environment.id)
         return self._install(goals, verdicts, None, "", environment.id, audit)
 
     # ------------------------------------------------------------------ small things

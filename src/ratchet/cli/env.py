@@ -200,7 +200,10 @@ def _get(name: str) -> Environment:
     from ratchet.records import Environment
     from ratchet.store import Store, default_home
 
-    return Store(default_home()).get(KIND, name, Environment)
+    store = Store(default_home())
+    # A project's name stands for its latest environment, where no id starts like it.
+    known = any(record.startswith(name) for record in store.ids(KIND))
+    return store.get(KIND, name if known else store.linked(KIND, name) or name, Environment)
 
 
 def _all() -> list[Environment]:

@@ -11,7 +11,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Stream the outpu
 Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A directory, a git URL or path (with @REF), or pypi:NAME[==VERSION].")
 ]
-EnvironmentName = Annotated[str, typer.Argument(metavar="ENV", help="An environment's id, or the beginning of it.")]
+EnvironmentName = Annotated[
+    str, typer.Argument(metavar="ENV", help="An environment's id, the beginning of it, or a project's name.")
+]
 AllowHost = Annotated[
     list[str] | None,
     typer.Option(
