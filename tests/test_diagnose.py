@@ -38,6 +38,7 @@ CASES = [
     ("conflict-own", "install", Reason.DEPENDENCY_CONFLICT, "urllib3<2 and urllib3>=2"),
     ("conflict-beside", "install", Reason.DEPENDENCY_CONFLICT, "urllib3>=2.2"),
     ("requires-python-own", "install", Reason.PYTHON_UNAVAILABLE, "Python>=3.13"),
+    ("python-download", "environment", Reason.PYTHON_UNAVAILABLE, "cpython-3.10"),
     ("unreachable", "install", Reason.REGISTRY_UNREACHABLE, "registry.invalid"),
     ("proxy-denied", "install", Reason.REGISTRY_UNREACHABLE, "registry.invalid"),
     ("resolve-host", "install", Reason.REGISTRY_UNREACHABLE, "registry.invalid"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -131,3 +132,15 @@ def test_a_version_from_git_metadata_is_told_by_variables() -> None:
 )  # fmt: skip
 def test_what_git_describes_becomes_a_version(text: str | None, version: str | None) -> None:
     assert first_version([text]) == version
+
+
+def test_a_python_that_an_attempt_turned_out_to_need_gets_a_base_of_its_own_once() -> None:
+    first = first_plan(survey(), checkout(), PYTHONS, NOW)
+    assert first is not None
+    switched = replace(first, python="3.13", debian=("libffi-dev",))
+    lessons = [Lesson(switched, Reason.PYTHON_UNAVAILABLE, "the base has no such Python")]
+    assert next_plan(survey(), checkout(), PYTHONS, NOW, lessons) == switched
+    lessons.append(Lesson(switched, Reason.PYTHON_UNAVAILABLE, "no such Python"))
+    following = next_plan(survey(), checkout(), PYTHONS, NOW, lessons)
+    assert following is not None
+    assert following.python != "3.13"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -24,6 +27,13 @@ def survey(files: dict[str, int], *facts: Fact) -> Survey:
     return Survey("c", counts + facts)
 
 
+def script(path: str) -> Fact:
+    return Fact("test-script", path, path)
+
+
+SCRIPT = script("test.py")
+
+
 def documented(command: str, group: str = "tox:testenv") -> Fact:
     return Fact("test-command", command, "tox.ini", 1, group)
 
@@ -41,7 +51,18 @@ def documented(command: str, group: str = "tox:testenv") -> Fact:
         ({"tests/test_a.py": 3}, (documented("pytest ../outside /etc"),), f"{PYTEST} tests"),
         ({"test/test_a.py": 9}, (documented("python -m pkg.test.runtests {posargs:--quiet}"), Fact("import-name", "pkg", "pkg")), f"{PYTEST} test"),
         ({"pkg/test/a_test.py": 9}, (documented("python -m pkg.test.runtests"), Fact("import-name", "pkg", "pkg")), f"{OWN} -m pkg.test.runtests"),
-        ({"t/a.py": 9}, (documented("$(PYTHON) test.py -p -v", "make:test"),), f"{OWN} test.py -p -v"),
+        ({"t/a.py": 9}, (documented("$(PYTHON) test.py -p -v", "make:test"), SCRIPT), f"{OWN} test.py -p -v"),
+        ({"t/a.py": 9}, (documented("python -W error ./test.py"),), f"{PYTEST} t"),  # there is no such file
+        ({"t/a.py": 9}, (documented("python -Werror ./test.py"), SCRIPT), f"{OWN} test.py"),
+        ({"t/a.py": 9}, (documented("cd t && python run_tests.py"), script("t/run_tests.py")), f"{OWN} t/run_tests.py"),
+        ({"t/a.py": 9}, (documented("python all.tests.py"), script("a/all.tests.py"), script("b/all.tests.py")), f"{PYTEST} t"),
+        ({"app/tests.py": 9}, (documented("DEBUG=1 python manage.py test app"), script("manage.py")), f"DEBUG=1 {OWN} manage.py test app"),
+        ({"t/a.py": 9}, (documented("coverage run -m django test --settings=t.settings"),), f"{OWN} -m django test --settings=t.settings"),
+        ({"test_a.py": 30, "tests/test_b.py": 30}, (), f"{PYTEST} test_a.py tests"),
+        ({"test_a.py": 3, "tests/test_b.py": 30}, (), f"{PYTEST} tests"),
+        ({}, (Fact("test-file", "pkg/a.py", "pkg/a.py", 1, "doctest"),), f"{PYTEST} pkg"),
+        ({"tests/test_a.py": 3}, (Fact("pytest-option", "-x", "tox.ini"),), f"{PYTEST} --maxfail=0 tests"),
+        ({"tests/a.py": 3}, (documented("pytest --numprocesses auto -m 'not slow' tests"),), f"{PYTEST} -m 'not slow' tests"),
         ({"tests/a.py": 9}, (documented("python -m unittest discover -s tests"),), f"{OWN} -m unittest discover -s tests"),
         ({"tests/a.py": 9}, (documented("python -m unittest"), documented("pytest tests", "ci:test")), f"{OWN} -m unittest"),
     ],
@@ -50,6 +71,33 @@ def test_the_command(files: dict[str, int], facts: tuple[Fact, ...], command: st
     suite = find_suite(survey(files, *facts))
     assert suite is not None
     assert suite.command == command
+
+
+def test_a_single_file_and_the_collection_are_run_with_the_options_of_the_whole_suite() -> None:
+    goals = propose_goals(
+        survey({"tests/test_a.py": 3}, documented("pytest -c tests/pytest.ini tests")), Checkout("", "", "", "")
+    )
+    commands = {goal.command for goal in goals}
+    assert f"{PYTEST} -c tests/pytest.ini tests/test_a.py" in commands
+    assert "python -m pytest --collect-only -q -c tests/pytest.ini tests" in commands
+
+
+def test_a_package_around_a_compiled_module_of_its_name_counts_as_compiled(tmp_path: Path) -> None:
+    shared = Path(
+        next(m.__file__ for m in map(importlib.import_module, ("_json", "_csv")) if getattr(m, "__file__", None))
+    )
+    package = tmp_path / shared.name.partition(".")[0]
+    package.mkdir()
+    (package / "__init__.py").write_text(f"from .{package.name} import *\n")
+    shutil.copy(shared, package / shared.name)
+    facts = [Fact("extension-module", package.name, "Cargo.toml"), Fact("project-name", "p", "Cargo.toml")]
+    goals = propose_goals(survey({"tests/test_a.py": 1}, *facts), Checkout("", "", "", ""))
+    goal = next(goal for goal in goals if "compiled extension modules" in goal.description)
+    result = subprocess.run(
+        ["sh", "-c", goal.command.replace("python ", f"{sys.executable} ")],
+        env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert re.search(goal.expectation.matches[0], result.stdout, re.MULTILINE), result
 
 
 def test_there_is_no_suite_where_no_file_holds_a_test() -> None:

@@ -35,6 +35,7 @@ group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TA
     console-script          "name=module:function"
     main-module             a package that has __main__.py
     test-file               path of a file with tests; group: pytest, unittest or doctest style
+    test-script             path of a script near the top that, by its name, may run the tests (runtests.py, manage.py)
     test-count              number of test functions and methods in `file`, counted in the syntax tree, in very large
                             suites by line (parameters not multiplied); group as of test-file
     test-import             top-level module that test files import and the checkout does not hold ("google.cloud" for

@@ -17,7 +17,7 @@ KINDS = names(
     build-requirement requirement extra-requirement group-requirement constraint requirement-file
     direct-requirement used-extra used-group test-command build-command lint-command install-command
     docs-command launch-command command system-package environment-variable service import-name module
-    extension-module console-script main-module test-file test-count test-import undeclared-import
+    extension-module console-script main-module test-file test-script test-count test-import undeclared-import
     pytest-option pytest-setting pytest-plugin tool version-source missing unreadable readme license ci
     """
 )

@@ -14,6 +14,7 @@ from ratchet.survey.python_sources import Naming, Source, summarise, summarise_l
 from ratchet.survey.tree import Tree, is_vendored
 
 MAX_SOURCES = 6_000
+MAX_SCRIPTS = 200
 MAX_SOURCE_BYTES = 48 << 20
 MAX_PARSED_BYTES = 6 << 20  # parsing takes most of the time; past this, tests are counted line by line
 
@@ -54,6 +55,16 @@ def read(tree: Tree, found: Findings) -> None:
             if not check.is_local(path, plugin.split(".")[0], nearby=True):
                 found.add("pytest-plugin", plugin, path, line, "pytest_plugins")
     _note_doctests(tree, found, config)
+    for path in [path for path in _sources(tree) if _may_run_tests(path)][:MAX_SCRIPTS]:
+        found.add("test-script", path, path)
+
+
+def _may_run_tests(path: str) -> bool:
+    """Whether a script near the top of the checkout may be the program that runs its tests."""
+    name = path.rsplit("/", 1)[-1]
+    return (
+        path.count("/") < 3 and ("test" in name or name == "manage.py") and not name.startswith(("test_", "conftest"))
+    )
 
 
 def _sources(tree: Tree) -> list[str]:

@@ -188,6 +188,12 @@ _CAUSES: tuple[
         _as(Reason.PYTHON_UNAVAILABLE, "no Python that can be had fits"),
     ),
     (
+        # uv fetches an interpreter from elsewhere where the base has none: another base may have it.
+        frozenset({"environment"}),
+        pattern(r"Failed to download `?https?://\S*/(?:cpython|pypy|graalpy)-.*"),
+        _as(Reason.PYTHON_UNAVAILABLE, "the base has no such Python, and uv cannot fetch it"),
+    ),
+    (
         BUILD_STAGES,
         pattern(r"^.*(?:depends? on|you require) .*(?:unsatisfiable|cannot be used|are incompatible).*"),
         _as(Reason.DEPENDENCY_CONFLICT, "the requirements contradict each other"),

@@ -98,8 +98,9 @@ def next_plan(
 ) -> Plan | None:
     """A plan that differs from all that were tried, keeping what they learnt; None when nothing is left to try.
 
-    The order: the same Python in another time, then the other Pythons, each now and as of the checkout's date, and
-    at last without any requirement but the runner.
+    First comes the Python that the last attempt turned out to need, on a base that has it. Then the order is: the same
+    Python in another time, then the other Pythons, each now and as of the checkout's date, and at last without any
+    requirement but the runner.
     """
     start = first_plan(survey, checkout, pythons, now)
     if start is None:
@@ -109,6 +110,8 @@ def next_plan(
     if lessons[-1].reason in TERMINAL:
         return None
     learnt = lessons[-1].plan
+    if _wants_other_base(lessons, pythons):
+        return learnt
     date = _date(checkout)
     times = [start.exclude_newer, as_of(date) if date else None, as_of(now)]
     tried = {(lesson.plan.python, lesson.plan.exclude_newer, lesson.plan.requirements) for lesson in lessons}
@@ -121,6 +124,14 @@ def next_plan(
                 return plan
     bare = replace(start, requirements=("pytest",), debian=learnt.debian, env=learnt.env)
     return bare if (bare.python, bare.exclude_newer, bare.requirements) not in tried else None
+
+
+def _wants_other_base(lessons: Sequence[Lesson], pythons: Sequence[str]) -> bool:
+    """Whether the last attempt found out that another Python is needed, which its base did not have."""
+    *earlier, last = lessons
+    python = last.plan.python
+    untried = all(lesson.plan.python != python for lesson in earlier)
+    return last.reason is Reason.PYTHON_UNAVAILABLE and python in pythons and untried
 
 
 # Nothing that the rules can change would make these go away.

@@ -40,8 +40,10 @@ _WRAPPERS = re.compile(
     r"^(?:(?:xvfb-run|uv run|poetry run|pdm run|hatch run|pipenv run|rye run|coverage run|sudo|time|env|exec)\s+"
     r"(?:-[^\s-][^\s]*\s+|--[\w-]+(?:=\S+)?\s+|[A-Z_][A-Z0-9_]*=\S*\s+)*)+"
 )
+_ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=[\w./:,@+-]*\s+)*")
 _VALUE_OPTIONS = {"-m", "-p", "-k", "-c", "-n", "-W", "-o", "-r", "--ignore", "--ignore-glob", "--deselect", "--cov"}
 _VALUE_OPTIONS |= {"--rootdir", "--confcutdir", "--maxfail", "--durations", "--junitxml", "--cov-report", "--tb"}
+_VALUE_OPTIONS |= {"--numprocesses", "--dist", "--cov-config", "--timeout", "--color", "--basetemp", "--reruns", "--ds"}
 _KEPT_OPTIONS = {"--ignore", "--ignore-glob", "--deselect", "--rootdir", "--confcutdir", "-c", "--import-mode"}
 
 
@@ -58,6 +60,7 @@ class Suite:
     paths: tuple[str, ...]
     files: tuple[tuple[str, int], ...]
     documented: str | None
+    options: tuple[str, ...] = ()  # of pytest, whatever it is pointed at
 
     @property
     def functions(self) -> int:
@@ -67,19 +70,28 @@ class Suite:
 def find_suite(survey: Survey) -> Suite | None:
     """The project's suite, or None where the checkout holds no tests."""
     counts = {f.file: int(f.value) for f in survey.of("test-count") if f.value.isdigit() and int(f.value) > 0}
+    counts = counts or dict.fromkeys(survey.values("test-file", "doctest"), 1)
     if not counts:
         return None
     documented = _documented_commands(survey)
     for command in documented:
         if not _uses_pytest(command) and not _configures_pytest(survey) and (own := _own_runner(command, survey)):
-            run = f"python {UNITTEST_SHIM} {REPORT} {own}"
+            variables, arguments = own
+            run = f"{variables}python {UNITTEST_SHIM} {REPORT} {arguments}"
             return Suite("unittest", run, (), tuple(sorted(counts.items())), command)
     paths, options, source = _pytest_arguments(documented, survey, counts)
     files = tuple(sorted((path, count) for path, count in counts.items() if _below(path, paths)))
     if not files:
         paths, options, source = _default_paths(counts), (), None
         files = tuple(sorted((path, count) for path, count in counts.items() if _below(path, paths)))
-    return Suite("pytest", pytest_command(*options, *paths), paths, files, source)
+    options = (*_all_of_them(survey), *options)
+    return Suite("pytest", pytest_command(*options, *paths), paths, files, source, options)
+
+
+def _all_of_them(survey: Survey) -> tuple[str, ...]:
+    """What undoes a configuration that ends a run at the first failures: the tests after those would be missing."""
+    stops = any(re.match(r"-x$|--exitfirst$|--maxfail\b", word) for word in survey.values("pytest-option"))
+    return ("--maxfail=0",) if stops else ()
 
 
 def pytest_command(*arguments: str) -> str:
@@ -96,11 +108,17 @@ def _documented_commands(survey: Survey) -> list[str]:
 def _bare(command: str) -> str:
     """The command without wrappers: `coverage run -m pytest x` is `python -m pytest x`."""
     first = re.split(r"\s*(?:&&|\|\||;|\|)\s*", command.strip())
-    chosen = next((part for part in first if re.search(r"py\.?test|unittest|test", part)), first[0])
+    parts = [part for part in first if not part.startswith("cd ")] or first
+    chosen = next((part for part in parts if re.search(r"py\.?test|unittest|test", part)), parts[0])
+    variables = _ASSIGNMENTS.match(chosen)
+    if variables is not None and variables.group():
+        return variables.group() + _bare(chosen[variables.end() :])
+    if module := re.search(r"\bcoverage[\d.]* run\s(?:.*?\s)?(-m\s.*)$", chosen):
+        return f"python {module[1]}"
     stripped = _WRAPPERS.sub("", chosen)
     if stripped.startswith("-m ") or (stripped != chosen and re.match(r"\S+\.py\b", stripped)):
         return f"python {stripped}"
-    return re.sub(r"^coverage run\s+(?:--?[\w-]+(?:=\S+)?\s+)*?(?=-m\b|\S+\.py)", "python ", stripped)
+    return stripped
 
 
 def _uses_pytest(command: str) -> bool:
@@ -111,10 +129,13 @@ def _configures_pytest(survey: Survey) -> bool:
     return bool(survey.of("pytest-setting") or survey.of("pytest-option"))
 
 
-def _own_runner(command: str, survey: Survey) -> str | None:
-    """`-m package.test.runtests ARGS` or `script.py ARGS`, where the project runs its tests by a program of its own."""
+def _own_runner(command: str, survey: Survey) -> tuple[str, str] | None:
+    """Variables, and `-m package.test.runtests ARGS`, `script.py ARGS` or Django's `manage.py test ARGS`: where the
+    project runs its tests by a program of its own."""
+    variables = _ASSIGNMENTS.match(command)
+    before = variables.group() if variables is not None else ""
     try:
-        words = shlex.split(command)
+        words = shlex.split(command[len(before) :])
     except ValueError:
         return None
     if not words or not _PYTHON.match(words[0]) or any(re.search(r"[{}$<>`]", word) for word in words[1:]):
@@ -124,15 +145,29 @@ def _own_runner(command: str, survey: Survey) -> str | None:
         arguments = arguments[1:]
     if len(arguments) >= 2 and arguments[0] == "-m":
         top = arguments[1].split(".")[0]
-        if top in {"unittest", *survey.values("import-name")} or re.search(r"(^|\.)(run)?_?tests?$", arguments[1]):
-            return shlex.join(arguments)
-        return None
-    if arguments and arguments[0].endswith(".py") and arguments[0] != "setup.py":
-        known = {fact.file for fact in survey.facts} | set(survey.values("test-file"))
-        looks_like_runner = re.search(r"test", PurePosixPath(arguments[0]).name)
-        if looks_like_runner and (arguments[0] in known or "/" not in arguments[0]):
-            return shlex.join(arguments)
+        django = arguments[1:3] == ["django", "test"]
+        named = top in {"unittest", *survey.values("import-name")}
+        if django or named or re.search(r"(^|\.)(run)?_?tests?$", arguments[1]):
+            return before, shlex.join(arguments)
+    elif arguments and (script := _script(arguments, survey)) is not None:
+        return before, shlex.join([script, *arguments[1:]])
     return None
+
+
+def _script(arguments: list[str], survey: Survey) -> str | None:
+    """The test program of the checkout that a command names, perhaps from within another folder; None where there is
+    none, or several could be meant: a command that cannot work is worse than pytest."""
+    path = arguments[0].removeprefix("./")
+    name = PurePosixPath(path).name
+    if not path.endswith(".py") or name == "setup.py":
+        return None
+    if not ("test" in name or (name == "manage.py" and "test" in arguments[1:])):
+        return None
+    known = [*survey.values("test-script"), *survey.values("test-file")]
+    if path in known:
+        return path
+    below = [each for each in known if each.endswith(f"/{path}")]
+    return below[0] if len(below) == 1 else None
 
 
 def _pytest_arguments(
@@ -195,11 +230,13 @@ def _default_paths(counts: dict[str, int]) -> tuple[str, ...]:
     if not folders:
         return ()
     if "." in folders:
-        if folders["."] >= 0.2 * sum(folders.values()) and len(folders) == 1:
-            return tuple(sorted(p for p in counts if "/" not in p))
-        folders.pop(".")
+        # Besides folders of tests, a few tests in the root are strays.
+        share = folders.pop(".") / sum(counts.values())
+        root = sorted(p for p in counts if "/" not in p) if not folders or share >= 0.2 else []
+    else:
+        root = []
     outer = [f for f in sorted(folders) if not any(f.startswith(f"{o}/") for o in folders)]
-    return tuple(outer)
+    return (*root, *outer)
 
 
 def _below(path: str, folders: Iterable[str]) -> bool:
@@ -213,7 +250,7 @@ def file_command(suite: Suite, path: str) -> str | None:
     """The command that runs one test file of the suite, with the same runner and the same report; None where the
     project has a runner of its own, of which nobody knows how it takes a file."""
     if suite.runner == "pytest":
-        return pytest_command(path)
+        return pytest_command(*suite.options, path)
     if "-m unittest" not in suite.command:
         return None
     module = path.removesuffix(".py").removeprefix("src/").removeprefix("lib/").replace("/", ".")
