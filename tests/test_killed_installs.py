@@ -41,7 +41,7 @@ def install(source: Path, home: Path) -> subprocess.Popen[bytes]:
 def left_over(home: Path) -> list[str]:
     """Mounts, processes, cgroups, and directories of sandboxes of this home that are there now."""
     backend = OciBackend(home)
-    found = [str(p) for folder in ("sandboxes", "snapshots", "staging", "tmp") for p in (home / folder).glob("*")]
+    found = [str(p) for folder in ("sandboxes", "snapshots", "staging", "tmp") for p in (home / folder).glob("[!.]*")]
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     found += [line.split()[1] for line in mounts if line.split()[1].startswith(str(backend.run))]
     found += [str(cgroup) for cgroup in Path("/sys/fs/cgroup").rglob(f"{backend.prefix}*")]
