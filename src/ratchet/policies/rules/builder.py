@@ -34,7 +34,7 @@ _MOST_REPAIRS = 24
 _BUILD_TIMEOUT_S = 1800.0
 
 # A suite is first tried for so long; only if it is stopped, every test gets a limit, and the suite all its time.
-_FIRST_TRY_S = 600.0
+_FIRST_TRY_S = 900.0
 
 # Once the targets hold, so many rounds are spent on what is still missing, where the suite is this quick.
 _MOST_POLISHES = 2
