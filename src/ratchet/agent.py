@@ -93,7 +93,7 @@ def distill(trajectory: Trajectory) -> Recipe:
             write = RecipeStep(
                 path=action.path, content=action.content, mode=action.mode, user=action.user, note=action.note
             )
-            if write not in steps:
+            if write not in _since_last_command(steps):
                 steps.append(write)
         elif action.kind is ActionKind.RUN and action.keep and step.result is not None and step.result.ok:
             steps.append(
@@ -105,3 +105,14 @@ def distill(trajectory: Trajectory) -> Recipe:
     if last is not None and last.kind is ActionKind.SUBMIT:
         return Recipe(tuple(steps), dict(last.env), last.start)
     return Recipe(tuple(steps))
+
+
+def _since_last_command(steps: list[RecipeStep]) -> list[RecipeStep]:
+    """What the files are that were written last; a command in between may have changed any of them."""
+    latest: dict[str, RecipeStep] = {}
+    for step in steps:
+        if step.path:
+            latest[step.path] = step
+        else:
+            latest.clear()
+    return list(latest.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 from ratchet.events import Event, Events
 from ratchet.protocols import Sandbox
 from ratchet.records import Base, Checkout, Limits, Network, SandboxSpec
-from ratchet.sandbox.bases import BASE_USER, SUITE_PYTHONS, ensure_base, list_bases
+from ratchet.sandbox.bases import BASE_USER, SUITE_PYTHONS, ensure_base, find_base, list_bases, load
 from ratchet.sandbox.clients import ClientSettings, read_clients
 from ratchet.sandbox.debian_contents import ContentsIndex
 from ratchet.sandbox.layers import Layers
@@ -88,10 +88,11 @@ class Workshop:
         return tuple(dict.fromkeys([*built, *SUITE_PYTHONS.values()]))
 
     def base_for(self, python: str, suite: str | None = None) -> Base:
-        """A base with that Python: one that is there (the named one first), or the Debian suite that ships it."""
-        for base in list_bases(self.home):
-            if base.name == suite or (suite is None and python in base.pythons):
-                return base
+        """The named base, else one with that Python: one that is there (built suites before imports), or the Debian suite
+        that ships it."""
+        known = load(self.home, suite) if suite is not None else find_base(self.home, python)
+        if known is not None and self.layers.exists(known.id):
+            return known
         wanted = suite or next(s for s, version in SUITE_PYTHONS.items() if version == python)
         self.events.emit("stage", name="base", suite=wanted)
         return ensure_base(self.home, self.layers, wanted, self.clients, on_output=self.show)
