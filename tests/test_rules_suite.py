@@ -82,6 +82,13 @@ def test_a_single_file_and_the_collection_are_run_with_the_options_of_the_whole_
     assert "python -m pytest --collect-only -q -c tests/pytest.ini tests" in commands
 
 
+def test_a_portion_of_a_namespace_package_is_imported_by_its_dotted_name() -> None:
+    goals = propose_goals(
+        survey({"tests/test_a.py": 3}, Fact("import-name", "ns.part", "src/ns/part")), Checkout("", "", "", "")
+    )
+    assert [g for g in goals if g.expectation.matches == (r"^imported ns\.part$",)]
+
+
 def test_a_package_around_a_compiled_module_of_its_name_counts_as_compiled(tmp_path: Path) -> None:
     shared = Path(
         next(m.__file__ for m in map(importlib.import_module, ("_json", "_csv")) if getattr(m, "__file__", None))

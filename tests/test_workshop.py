@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.records import Base
-from ratchet.sandbox.bases import host_architecture, save
+from ratchet.sandbox.bases import save
+from ratchet.sandbox.root_archive import host_architecture
 
 
 def test_a_built_suite_is_taken_before_an_import_and_one_by_name_always(tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ class Workshop:
         return tuple(dict.fromkeys([*built, *SUITE_PYTHONS.values()]))
 
     def base_for(self, python: str, suite: str | None = None) -> Base:
-        """The named base, else one with that Python: one that is there (built suites before imports), or the Debian suite
-        that ships it."""
+        """The named base, else one with that Python: one that is there (built suites before imports), or the suite of
+        Debian that ships it."""
         known = load(self.home, suite) if suite is not None else find_base(self.home, python)
         if known is not None and self.layers.exists(known.id):
             return known

@@ -61,6 +61,11 @@ def _python(code: str, survey: Survey | None = None) -> str:
     return f"{outside}python -c " + (f'"{code}"' if plain else shlex.quote(code))
 
 
+def _is_module(name: str) -> bool:
+    """Whether a name can be imported; it may be dotted, as the portions of namespace packages are."""
+    return all(part.isidentifier() for part in name.split("."))
+
+
 def _installable(survey: Survey) -> bool:
     return survey.first("project-name") is not None or survey.first("build-backend") is not None
 
@@ -118,7 +123,7 @@ def _metadata(survey: Survey) -> Iterator[Goal]:
 
 
 def _place(survey: Survey) -> Iterator[Goal]:
-    names = [n for n in survey.values("import-name") if n.isidentifier()][:1]
+    names = [n for n in survey.values("import-name") if _is_module(n)][:1]
     for name in names if _installable(survey) else []:
         yield Goal(
             _python(f"import importlib.util; print('found', importlib.util.find_spec({name!r}).origin)"),
@@ -129,19 +134,19 @@ def _place(survey: Survey) -> Iterator[Goal]:
 
 
 def _imports(survey: Survey) -> Iterator[Goal]:
-    names = [n for n in survey.values("import-name") if n.isidentifier()][:8]
+    names = [n for n in survey.values("import-name") if _is_module(n)][:8]
     if names:
         lines = "; ".join(f"import {name}; print('imported', {name}.__name__)" for name in names)
         yield Goal(
             _python(lines, survey),
             f"Imports what the project provides ({', '.join(names)}) from outside the checkout and says so for each.",
             GoalKind.IMPORT,
-            Expectation(matches=tuple(rf"^imported {name}$" for name in names)),
+            Expectation(matches=tuple(rf"^imported {re.escape(name)}$" for name in names)),
         )
 
 
 def _modules(survey: Survey) -> Iterator[Goal]:
-    modules = [m for m in survey.values("module") if all(part.isidentifier() for part in m.split("."))][:400]
+    modules = [m for m in survey.values("module") if _is_module(m)][:400]
     if len(modules) < 2:
         return
     least = max(1, int(0.8 * len(modules)))
@@ -167,7 +172,7 @@ def _modules(survey: Survey) -> Iterator[Goal]:
 
 
 def _compiled_modules(survey: Survey) -> Iterator[Goal]:
-    names = [n for n in survey.values("extension-module") if all(part.isidentifier() for part in n.split("."))][:12]
+    names = [n for n in survey.values("extension-module") if _is_module(n)][:12]
     if names:
         # A package that wraps a module of the same name (maturin makes such ones) is compiled as well: what counts is
         # that a shared library is loaded under the name.
@@ -307,7 +312,7 @@ def _listing(survey: Survey) -> Iterator[Goal]:
 
 
 def _source_compiles(survey: Survey) -> Iterator[Goal]:
-    names = [n for n in survey.values("import-name") if n.isidentifier()][:8]
+    names = [n for n in survey.values("import-name") if _is_module(n)][:8]
     if names:
         code = (
             "import compileall, importlib.util, os\n"
@@ -324,7 +329,8 @@ def _source_compiles(survey: Survey) -> Iterator[Goal]:
             f"Compiles every source file of the installed packages ({', '.join(names)}) to bytecode without an error.",
             GoalKind.LINT,
             Expectation(
-                matches=tuple(rf"^compiled {name} True$" for name in names), excludes=(r"^\*\*\*|SyntaxError",)
+                matches=tuple(rf"^compiled {re.escape(name)} True$" for name in names),
+                excludes=(r"^\*\*\*|SyntaxError",),
             ),
         )
 

@@ -278,7 +278,8 @@ def _same_moment(plan: Plan, lessons: Sequence[Lesson]) -> bool:
 
 def _version_variables(survey: Survey, checkout: Checkout) -> dict[str, str]:
     """Where the version comes from git metadata that the checkout does not have, it is told by variables."""
-    version = first_version([survey.first("project-version"), checkout.version])
+    # What a manifest says is a placeholder then, more often than not ("0.0.0").
+    version = first_version([checkout.version, survey.first("project-version")])
     sources = set(survey.values("version-source"))
     if not sources or version is None:
         return {}
