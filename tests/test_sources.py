@@ -1,5 +1,6 @@
 """Fetching sources: real directories, git repositories, archives and a package index, well-meant and hostile."""
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from ratchet.errors import MachineError, SourceError
 from ratchet.records import Checkout
+from ratchet.sources import archive as archive_module
 from ratchet.sources import content, fetch
 from ratchet.sources.index import index_url
 from ratchet.store import Store
@@ -100,6 +102,12 @@ def test_every_part_of_the_content_changes_the_id(store: Store, project: Path, c
         case _:
             (project / "empty").mkdir()
     assert fetch(str(project), store).id != first.id
+
+
+def test_what_builders_write_instead_of_times_is_no_date(store: Store, project: Path) -> None:
+    for name in ("README", "src/a.py", "run.sh"):
+        os.utime(project / name, (1_580_601_600, 1_580_601_600))
+    assert fetch(str(project), store).date is None
 
 
 def test_an_empty_directory_is_a_checkout_without_files(store: Store, tmp_path: Path) -> None:
@@ -802,3 +810,24 @@ def test_credentials_of_a_source_are_not_stored(store: Store, index: Index, monk
     monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("//", "//me:hunter2@"))
     checkout = fetch("pypi:demo", store)
     assert "hunter2" not in store.record_file("checkout", checkout.id).read_text()
+
+
+def test_damaged_zip_files_are_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "p-1.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/b.py", "x")
+        archive.writestr("c/", "")
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        for value in (0, 255):
+            path.write_bytes(whole[:position] + bytes([value]) + whole[position + 1 :])
+            with contextlib.suppress(SourceError), tempfile.TemporaryDirectory() as folder:
+                content.lay_out(archive_module.read_entries(path), Path(folder) / "tree")
+
+
+def test_a_path_that_would_not_fit_into_every_folder_of_ours_is_refused(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "p-1.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(tarfile.TarInfo("/".join(["a" * 200] * 12)))
+    with pytest.raises(SourceError, match="a path of more than"):
+        fetch(str(path), store)

@@ -187,7 +187,12 @@ def _settle(store: Store, content: Content, about: Checkout) -> Checkout:
     return checkout
 
 
+# What builders write instead of times, so that archives are reproducible: the epochs of Unix and of zip, and the moments
+# that maturin and Hatch chose.
+_NO_TIMES = frozenset({0, 315_532_800, 1_153_704_088, 1_580_601_600})
+
+
 def _newest(content: Content) -> str | None:
-    if content.newest is None:
+    if content.newest is None or int(content.newest) in _NO_TIMES:
         return None
     return datetime.fromtimestamp(content.newest, UTC).isoformat(timespec="seconds")
