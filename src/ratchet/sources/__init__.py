@@ -187,8 +187,8 @@ def _settle(store: Store, content: Content, about: Checkout) -> Checkout:
     return checkout
 
 
-# What builders write instead of times, so that archives are reproducible: the epochs of Unix and of zip, and the moments
-# that maturin and Hatch chose.
+# What builders write instead of times, so that archives are reproducible: the epochs of Unix and of zip, and the
+# moments that maturin and Hatch chose.
 _NO_TIMES = frozenset({0, 315_532_800, 1_153_704_088, 1_580_601_600})
 
 
