@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ratchet import junit
 from ratchet.junit import MAX_MESSAGE_CHARS, ReportError, needs_network, parse
 from ratchet.records import Outcome, TestRun
 
@@ -219,3 +220,33 @@ def test_failures_for_want_of_a_network_are_known(message: str) -> None:
 )
 def test_other_failures_are_not_taken_for_it(message: str) -> None:
     assert not needs_network(message)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'<testcase name="' + b"a" * (16 << 20) + b'"/>',
+        b'<testcase name="a" time="' + b"1" * (16 << 20) + b'"/>',
+        b"<!--" + b"a " * (8 << 20) + b"-->",
+        b'<testcase name="a"><failure>' + b"a" * (16 << 20) + b"</failure></testcase>",
+    ],
+    ids=["name", "time", "comment", "message"],
+)
+def test_a_token_of_many_megabytes_is_read_in_reasonable_time_and_kept_short(content: bytes) -> None:
+    started = time.process_time()
+    run = parse(b"<testsuite>" + content + b"</testsuite>")
+    assert time.process_time() - started < 15
+    assert all(len(case.id) <= junit.MAX_ID_CHARS for case in run.cases)
+
+
+def test_ids_of_enormous_length_stay_different() -> None:
+    rows = "".join(f'<testcase name="{"a" * 5000}{end}"/>' for end in "xyz")
+    assert len({case.id for case in parse(f"<testsuite>{rows}</testsuite>".encode()).cases}) == 3
+
+
+@pytest.mark.parametrize(("limit", "row"), [("MAX_CASES", '<testcase name="{}"/>'), ("MAX_ELEMENTS", "<x/>")])
+def test_a_report_of_endless_rows_is_refused(limit: str, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(junit, limit, 1000)
+    rows = "".join(row.format(number) for number in range(1001))
+    with pytest.raises(ReportError, match="more than 1000"):
+        parse(f"<testsuite>{rows}</testsuite>".encode())

@@ -19,6 +19,7 @@ import pytest
 
 from ratchet.errors import SandboxError, UsageError
 from ratchet.records import Network, SandboxSpec
+from ratchet.sandbox import proxy as proxy_module
 from ratchet.sandbox.clients import ClientSettings
 from ratchet.sandbox.network import PORT, AllowlistNetwork, listen_in_namespace
 from ratchet.sandbox.oci import OciBackend
@@ -223,6 +224,7 @@ def test_a_host_that_an_index_named_must_not_lead_to_this_machine(origin: int) -
         (Origin.LEARNT, "8.8.8.8", True),
         (Origin.LEARNT, "10.1.2.3", False),
         (Origin.LEARNT, "fd00::1", False),
+        (Origin.LEARNT, "100.100.100.200", False),
         (Origin.DEFAULT, "10.1.2.3", True),
         (Origin.DEFAULT, "127.0.0.1", False),
         (Origin.DEFAULT, "::ffff:127.0.0.1", False),
@@ -388,3 +390,12 @@ def test_a_sandbox_installs_from_the_operators_index_and_reaches_nothing_else(
     assert "ConnectionRefusedError" in direct.output
     refused = {(each.host, each.port) for each in requests if not each.allowed}
     assert refused == {("elsewhere.invalid", 443)}
+
+
+def test_a_flood_of_requests_fills_no_log(proxied: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy_module, "MAX_REQUESTS", 5)
+    for _ in range(9):
+        with contextlib.suppress(OSError):
+            proxied.exchange(b"CONNECT elsewhere:443 HTTP/1.1\r\n\r\n")
+    assert len(proxied.logged(5)) == 5
+    assert "no more are served" in proxied.requests[-1].why

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ratchet.agent import write_file
 from ratchet.errors import PolicyRefusedError
 from ratchet.protocols import Sandbox
 from ratchet.records import LimitHit, Limits, Network, SandboxSpec
@@ -101,8 +103,8 @@ def test_system_calls_that_nothing_needs_are_refused(sandbox: Sandbox, name: str
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="system calls by their x86-64 numbers")
-@pytest.mark.parametrize("number", [435, 999])
-def test_clone3_and_the_unknown_are_not_implemented(sandbox: Sandbox, number: int) -> None:
+@pytest.mark.parametrize("number", [206, 435, 999])
+def test_io_setup_and_clone3_and_the_unknown_are_not_implemented(sandbox: Sandbox, number: int) -> None:
     assert sandbox.run(f"python3 /syscall.py {number} 0 0").output.strip() == str(errno.ENOSYS)
 
 
@@ -258,3 +260,47 @@ def test_signals_reach_commands_although_our_parent_ignored_them(home: Path, bas
     ignore = lambda: [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)]  # noqa: E731
     done = subprocess.run([sys.executable, "-c", code], preexec_fn=ignore, capture_output=True, text=True, check=True)
     assert done.stdout.count("0000000000000000") == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["rm -f /bin/sh /usr/bin/dash", "rm -f /bin/sh; echo > /bin/sh; chmod 755 /bin/sh", "rm -f /lib/*/libc.so.6"],
+    ids=["removed", "garbage", "no C library"],
+)
+def test_a_layer_that_took_the_shell_away_is_no_fault_of_ours(backend: OciBackend, base: str, damage: str) -> None:
+    with backend.open(SandboxSpec((base,))) as sandbox:
+        sandbox.run(damage)
+        assert sandbox.snapshot()
+        assert "cannot start a shell any more" in sandbox.run("true").output
+        layer = sandbox.keep()
+    try:
+        with backend.open(SandboxSpec((base, layer))) as sandbox:
+            assert sandbox.run("true").exit_status == 126
+    finally:
+        backend.layers.remove(layer)
+
+
+def test_a_home_that_no_variable_can_hold_is_no_account(backend: OciBackend, base: str) -> None:
+    with backend.open(SandboxSpec((base,))) as sandbox:
+        sandbox.write("/etc/passwd", b"dev:x:1000:1000::/home/d\0v:/bin/sh\n")
+        assert sandbox.run("true", user="dev").exit_status == 126
+
+
+@pytest.mark.parametrize("trap", ["mkfifo /new", "mkdir /new", "ln -s /proc/1/mem /new", "sed -i /dev:/d /etc/passwd"])
+def test_what_is_in_the_way_of_a_file_is_a_failed_step(backend: OciBackend, base: str, trap: str) -> None:
+    with backend.open(SandboxSpec((base,))) as sandbox:
+        sandbox.run(trap)
+        result = write_file(sandbox, "/new", "x", mode=0o644, user="dev")
+        assert result is not None and not result.ok
+        assert "/new cannot be written" in result.output
+
+
+def test_other_users_of_the_host_cannot_get_into_a_sandbox(backend: OciBackend, base: str) -> None:
+    """By its name, which the list of mounts tells everybody; and what is setuid there is not for the host."""
+    with backend.open(SandboxSpec((base,))) as sandbox:
+        root = backend.make_mountpoint(sandbox.name)
+        as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c"]
+        looked = subprocess.run([*as_nobody, f"ls {root}"], capture_output=True, text=True, check=False)
+        assert "Permission denied" in looked.stderr
+        wanted = os.ST_NOSUID | os.ST_NODEV
+        assert os.statvfs(root).f_flag & wanted == wanted

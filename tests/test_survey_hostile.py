@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratchet.policies.rules.versions import first_version
 from ratchet.records import Checkout, Survey, canonical, to_json
 from ratchet.survey import survey
+from ratchet.survey.ci import newest
 from ratchet.survey.findings import KINDS
 from ratchet.survey.formats import UnreadableError, parse_yaml
 from ratchet.survey.python_syntax import parse
@@ -210,3 +212,9 @@ def test_groups_that_include_each_other_end(tmp_path: Path) -> None:
     found = look_at(tmp_path)
     assert set(found.values("extra-requirement", "extra:a")) == {"x", "y"}
     assert set(found.values("group-requirement", "group:d")) == {"p", "q"}
+
+
+def test_numbers_of_thousands_of_digits_are_no_versions() -> None:
+    digits = "1" * 5000
+    assert newest([digits, f"3.{digits}", "3.11"]) == "3.11"
+    assert first_version([f"v{digits}", "1.2"]) == "1.2"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ratchet.records import CommandResult, Expectation, Goal, GoalKind, LimitHit
@@ -66,3 +68,16 @@ def test_exit_status_and_output(expectation: Expectation, run: CommandResult, pa
 
 def test_the_evidence_of_failed_tests_names_them() -> None:
     assert "t::f0" in decide(SUITE, result(1, "long output"), report(passed=5, failed=5)).evidence
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["\n" * (1 << 20), "version " + "1" * (1 << 20) + "~", "compiled " + "name " * 200_000, "a\n" * 500_000],
+    ids=["empty lines", "digits", "one word", "short lines"],
+)
+@pytest.mark.parametrize("pattern", [r"^\s*Stored in", r"^version \d+[\w.+!-]*$", r"^compiled .*\bname\b.*\.so$"])
+def test_no_output_makes_a_search_take_long(pattern: str, output: str) -> None:
+    goal = Goal("command", "", GoalKind.BUILD, Expectation(matches=(pattern,), excludes=(pattern,)))
+    started = time.process_time()
+    assert not decide(goal, result(0, output)).passed
+    assert time.process_time() - started < 5

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ratchet.errors import UsageError
 from ratchet.protocols import Policy, Sandbox
 from ratchet.records import (
     Action,
@@ -16,6 +18,12 @@ from ratchet.records import (
     RecipeStep,
     Step,
     Trajectory,
+)
+
+
+# Of the machine, and not of what is in a sandbox.
+_OUR_OWN_ERRORS = frozenset(
+    {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 )
 
 
@@ -74,12 +82,29 @@ def _perform(
                 on_output=on_output,
             )
         case ActionKind.WRITE:
-            sandbox.write(action.path, action.content.encode(), mode=action.mode, user=action.user)
+            return write_file(sandbox, action.path, action.content, mode=action.mode, user=action.user)
         case ActionKind.ROLLBACK:
             sandbox.rollback(initial)
         case ActionKind.SUBMIT:
             pass
     return None
+
+
+def write_file(sandbox: Sandbox, path: str, content: str, *, mode: int, user: str) -> CommandResult | None:
+    """Write a file; a failed command where what is in the sandbox is in the way: a pipe or a folder in its place, a
+    link that leads nowhere, a user who is gone."""
+    try:
+        sandbox.write(path, content.encode(), mode=mode, user=user)
+    except OSError as error:
+        if error.errno in _OUR_OWN_ERRORS:
+            raise
+        problem = error.strerror or str(error)
+    except UsageError as error:
+        problem = error.what
+    else:
+        return None
+    output = f"{path} cannot be written: {problem}\n"
+    return CommandResult(f"write {path}", 1, output, len(output), 0.0)
 
 
 def distill(trajectory: Trajectory) -> Recipe:
@@ -89,7 +114,7 @@ def distill(trajectory: Trajectory) -> Recipe:
         action = step.action
         if action.kind is ActionKind.ROLLBACK:
             steps.clear()
-        elif action.kind is ActionKind.WRITE and action.keep:
+        elif action.kind is ActionKind.WRITE and action.keep and step.result is None:
             write = RecipeStep(
                 path=action.path, content=action.content, mode=action.mode, user=action.user, note=action.note
             )

@@ -6,6 +6,7 @@ anything that is no report raises `ReportError`.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import re
@@ -20,7 +21,13 @@ from ratchet.records import Outcome, TestCase, TestRun
 
 MAX_REPORT_BYTES = 128 << 20
 MAX_DEPTH = 64
+MAX_CASES = 500_000
+MAX_ELEMENTS = 2_000_000
+MAX_ID_CHARS = 1000
 MAX_MESSAGE_CHARS = 4000
+
+# The parser begins a token anew with each piece that it is fed: in small ones, a long token takes hours.
+_PIECE_BYTES = 4 << 20
 
 _SEVERITY = (Outcome.SKIPPED, Outcome.PASSED, Outcome.FAILED, Outcome.ERROR)  # the worst last
 _ELEMENTS = {"error": Outcome.ERROR, "failure": Outcome.FAILED, "skipped": Outcome.SKIPPED}
@@ -61,12 +68,16 @@ def parse(data: bytes) -> TestRun:
         raise ReportError("the test report is empty")
     merged: dict[str, list[_Case]] = {}
     try:
-        for case in _cases(_legal(data)):
+        for number, case in enumerate(_cases(_legal(data)), start=1):
+            if number > MAX_CASES:
+                raise ReportError(f"the test report holds more than {MAX_CASES} tests")
             merged.setdefault(case.id, []).append(case)
     except ParseError as error:
         raise ReportError(f"the test report is no well-formed XML, or was cut off: {error}") from error
     except DefusedXmlException as error:
         raise ReportError(f"the test report declares entities or a document type, which is refused: {error}") from error
+    except ReportError:
+        raise
     except (LookupError, ValueError) as error:  # an unknown or a wrong encoding
         raise ReportError(f"the test report cannot be decoded: {error}") from error
     return TestRun(tuple(_numbered([_worst(cases) for cases in merged.values()])))
@@ -80,10 +91,21 @@ class _Case:
     seconds: float
 
 
+class _InPieces(io.BytesIO):
+    """Bytes that are read in pieces of one size, whatever size is asked for."""
+
+    def read(self, _size: int | None = -1, /) -> bytes:
+        return super().read(_PIECE_BYTES)
+
+
 def _cases(data: bytes) -> Iterator[_Case]:
     path: list[Element] = []
-    for event, element in iterparse(io.BytesIO(data), events=("start", "end"), forbid_dtd=True):
+    elements = 0
+    for event, element in iterparse(_InPieces(data), events=("start", "end"), forbid_dtd=True):
         if event == "start":
+            elements += 1
+            if elements > MAX_ELEMENTS:
+                raise ReportError(f"the test report holds more than {MAX_ELEMENTS} elements")
             if not path and _tag(element) not in ("testsuites", "testsuite"):
                 raise ParseError(f"the outermost element is <{_tag(element)[:40]}>, not <testsuites> or <testsuite>")
             path.append(element)
@@ -97,7 +119,7 @@ def _cases(data: bytes) -> Iterator[_Case]:
         if not path or _tag(element) in ("testcase", "testsuite"):
             element.clear()  # what was read is not needed any more: keep the memory flat
             if path:
-                path[-1].remove(element)
+                path[-1][:] = []  # also what comes after it and is parsed already: its events hold it
 
 
 def _tag(element: Element) -> str:
@@ -106,7 +128,15 @@ def _tag(element: Element) -> str:
 
 def _case(element: Element, suite: str) -> _Case:
     outcome, message = _outcome(element)
-    return _Case(_case_id(element, suite, message), outcome, message, _seconds(element.get("time", "")))
+    return _Case(_short(_case_id(element, suite, message)), outcome, message, _seconds(element.get("time", "")[:40]))
+
+
+def _short(case_id: str) -> str:
+    """Ids are kept and shown; one of enormous length ends in a hash of the whole."""
+    if len(case_id) <= MAX_ID_CHARS:
+        return case_id
+    digest = hashlib.sha256(case_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{case_id[: MAX_ID_CHARS - len(digest) - 1]}…{digest}"
 
 
 def _outcome(element: Element) -> tuple[Outcome, str]:

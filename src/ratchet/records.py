@@ -220,7 +220,7 @@ class GoalKind(StrEnum):
 class Expectation:
     """The machine-checkable part of a goal's description.
 
-    `matches` and `excludes` are regular expressions (multi-line) over the output. `report` is where the command
+    `matches` and `excludes` are regular expressions for lines of the output. `report` is where the command
     leaves a JUnit XML report; then at least `min_tests` tests must have run (skipped ones do not count) and
     `min_pass_rate` of them must have passed, and the exit status is not looked at: runners lie both ways.
     """

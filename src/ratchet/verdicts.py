@@ -16,8 +16,10 @@ EVIDENCE_CHARACTERS = 3000
 # proves nothing offline.
 _MOST_NEED_NETWORK = 0.2
 
-# No regular expression of a goal looks at more than this much output.
+# Regular expressions of a goal see this much of the output, line by line, and of each line its beginning: what a
+# search takes may grow with the square of what it sees, and the output is the repository's to choose.
 _SEARCHED_CHARACTERS = 1 << 20
+_SEARCHED_OF_LINE = 1000
 
 
 def decide(goal: Goal, result: CommandResult, report: bytes | None = None) -> Verdict:
@@ -63,14 +65,19 @@ def _unmet(expectation: Expectation, result: CommandResult, tests: TestRun | Non
             return problem
     if expectation.exit_status is not None and result.exit_status != expectation.exit_status:
         return f"exit status {result.exit_status}, not {expectation.exit_status}"
-    output = result.output[-_SEARCHED_CHARACTERS:]
+    lines = {_searched(line): None for line in result.output[-_SEARCHED_CHARACTERS:].split("\n")}
     for pattern in expectation.matches:
-        if not re.search(pattern, output, re.MULTILINE):
+        if not any(re.search(pattern, line) for line in lines):
             return f"nothing in the output matches {pattern!r}"
     for pattern in expectation.excludes:
-        if found := re.search(pattern, output, re.MULTILINE):
+        if found := next(filter(None, (re.search(pattern, line) for line in lines)), None):
             return f"the output holds {found.group()[:120]!r}"
     return ""
+
+
+def _searched(line: str) -> str:
+    """The mark where a line is cut keeps `$` from matching there."""
+    return line if len(line) <= _SEARCHED_OF_LINE else f"{line[:_SEARCHED_OF_LINE]}…"
 
 
 def _tests_unmet(expectation: Expectation, tests: TestRun) -> str:

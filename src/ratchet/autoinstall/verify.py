@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ratchet.agent import write_file
 from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
 from ratchet.protocols import Sandbox
 from ratchet.records import Base, Checkout, CommandResult, Environment, Goal, Limits, Recipe, RecipeStep, Verdict
@@ -29,7 +30,8 @@ class Replay:
             return ""
         last = next((line for line in reversed(self.result.output.splitlines()) if line.strip()), "")
         ended = f"the {self.result.limit} limit" if self.result.limit else f"exit status {self.result.exit_status}"
-        return f"`{self.failed_step.command.splitlines()[0][:160]}` ended with {ended}: {last[:300]}"
+        command = self.failed_step.command or self.result.command
+        return f"`{command.splitlines()[0][:160]}` ended with {ended}: {last[:300]}"
 
 
 def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, limits: Limits, cache: Path) -> Replay:
@@ -37,7 +39,9 @@ def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, l
     with workshop.online(workshop.pristine_layers(base, checkout), limits, cache) as sandbox:
         for step in recipe.steps:
             if step.path:
-                sandbox.write(step.path, step.content.encode(), mode=step.mode, user=step.user)
+                failed = write_file(sandbox, step.path, step.content, mode=step.mode, user=step.user)
+                if failed is not None:
+                    return Replay(None, step, failed)
                 continue
             workshop.events.emit("command", sandbox=sandbox.name, command=step.command, note=step.note)
             result = sandbox.run(

@@ -13,7 +13,7 @@ _ALL_GROUPS_MAX = 64
 def find_user(name: str, passwd: bytes, group: bytes) -> User | None:
     """The user of that name or number; None where there is none. Root is there whatever the files say."""
     for account, _, uid, gid, _, home, *_ in _lines(passwd, fields=6):
-        if name in (account, uid) and _is_id(uid) and _is_id(gid):
+        if name in (account, uid) and _is_id(uid) and _is_id(gid) and "\0" not in account + home:
             groups = tuple(
                 int(number)
                 for _, _, number, members, *_ in _lines(group, fields=4)

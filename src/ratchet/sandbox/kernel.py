@@ -15,6 +15,7 @@ ID_SHIFT = 100_000
 """Host id of the container's root. One block for every sandbox, so layers are shared as they lie on disk."""
 ID_COUNT = 65_536
 
+MS_NOSUID, MS_NODEV = 2, 4
 _MNT_DETACH = 2
 _PR_SET_CHILD_SUBREAPER = 36
 _OPENAT2 = 437  # the same number on every architecture
@@ -37,9 +38,10 @@ def _raise_errno(path: str) -> None:
     raise OSError(number, os.strerror(number), path)
 
 
-def mount(source: str, target: Path, kind: str, options: str) -> None:
-    """mount(2) without flags. Raises OSError."""
-    if _libc.mount(source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(0), os.fsencode(options)) != 0:
+def mount(source: str, target: Path, kind: str, options: str, flags: int = 0) -> None:
+    """mount(2). Raises OSError."""
+    given = (source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), os.fsencode(options))
+    if _libc.mount(*given) != 0:
         _raise_errno(str(target))
 
 

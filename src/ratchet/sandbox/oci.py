@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, Self
 
-from ratchet.errors import PolicyRefusedError, UsageError
+from ratchet.errors import PolicyRefusedError, SandboxError, UsageError
 from ratchet.records import CommandResult, LimitHit, Network, SandboxSpec
 from ratchet.sandbox import accounts, cgroups, claims, files, kernel, runtime, watch
 from ratchet.sandbox.cgroups import Cgroup
@@ -37,6 +37,7 @@ CACHE_PATH = "/var/cache/ratchet"
 _RUN = Path("/run/ratchet")
 _ACCOUNT_FILES = ("/etc/passwd", "/etc/group")
 _ACCOUNT_FILE_BYTES = 1 << 20
+_CANNOT_EXECUTE = 126
 
 Emit = Callable[[str, Mapping[str, object]], None]
 
@@ -124,11 +125,14 @@ class OciBackend:
         return Cgroup(self.prefix + sandbox, self.trees)
 
     def make_mountpoint(self, sandbox: str) -> Path:
-        """Not under `home`: the container's root, an ordinary user of the host, must be able to get there."""
+        """Not under `home`: the container's root, an ordinary user of the host, must be able to get there. Nobody else
+        of the host is."""
         mountpoint = self.run / "roots" / sandbox
         for directory in (_RUN, self.run, mountpoint.parent, mountpoint):
             directory.mkdir(exist_ok=True, mode=0o711)
             directory.chmod(0o711)
+        os.chown(mountpoint.parent, 0, ID_SHIFT)
+        mountpoint.parent.chmod(0o710)
         return mountpoint
 
     def _traces(self) -> set[str]:
@@ -176,7 +180,11 @@ class OciSandbox:
             self._rootfs = RootFs(claimed.path, root, spec.layers, backend.layers, backend.snapshots)
             self._rootfs.mount()
             self._write_bundle(root)
-            self._started()
+            try:
+                self._started()
+            except SandboxError:
+                if not self._is_broken_inside():
+                    raise
         except BaseException:
             self.close()
             raise
@@ -219,13 +227,20 @@ class OciSandbox:
                 problem = f"{path} is no regular file"
         if account is None or problem:
             receive(f"sandbox: {problem}\n".encode())
-            return result(126)
+            return result(_CANNOT_EXECUTE)
         limit_s = self.spec.limits.time_s
         time_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
         variables = self._env(account, env or {}, proxied=proxied)
-        container = self._started()
+        container: Container | None = None
         try:
+            container = self._started()
             outcome = container.execute(command, cwd, account, variables, timeout_s=time_s, receive=receive)
+        except SandboxError as error:
+            self._stop(container)
+            if not self._is_broken_inside():
+                raise
+            receive(f"sandbox: what is in it cannot start a shell any more: {error.what}\n".encode())
+            return result(_CANNOT_EXECUTE)
         except BaseException:
             self._stop(container)
             raise
@@ -334,6 +349,17 @@ class OciSandbox:
             container.stop()
             raise
         return container
+
+    def _is_broken_inside(self) -> bool:
+        """Whether the bottom layer alone does start, so that what lies on it took away what a shell needs."""
+        if len(self._files.stack) == 1 and self._files.unchanged:
+            return False
+        bottom = dataclasses.replace(self.spec, layers=self.spec.layers[:1], network=Network.OFFLINE, cache=None)
+        try:
+            with self._backend.open(bottom) as alone:
+                return alone.run("true").ok
+        except SandboxError:
+            return False
 
     def _stop(self, container: Container | None) -> None:
         with self._lock:

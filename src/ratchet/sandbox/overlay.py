@@ -17,6 +17,8 @@ from ratchet.errors import MachineError, SandboxError
 from ratchet.sandbox import kernel
 
 _OPTIONS_BYTES = 4096 - 1
+# Nobody on the host may become a user of the sandbox by what lies there; inside, no command gains rights anyway.
+_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV
 _FIXED = "redirect_dir=nofollow,index=off,metacopy=off"
 
 
@@ -50,11 +52,11 @@ def mount(target: Path, lower: Sequence[Path], upper: Path, work: Path) -> None:
 
 def _mount(target: Path, options: str) -> None:
     try:
-        kernel.mount("overlay", target, "overlay", f"{options},volatile")
+        kernel.mount("overlay", target, "overlay", f"{options},volatile", _FLAGS)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        kernel.mount("overlay", target, "overlay", options)  # Linux before 5.10: slower, and otherwise the same
+        kernel.mount("overlay", target, "overlay", options, _FLAGS)  # Linux before 5.10: slower, and otherwise the same
 
 
 def _explained(error: OSError, upper: Path) -> Exception:

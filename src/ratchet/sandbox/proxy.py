@@ -26,6 +26,7 @@ from ratchet.sandbox.upstream import Upstream, UpstreamError
 HEAD_TIMEOUT_S = 60.0  # for a client to send its request, and between two requests of one connection
 IDLE_TIMEOUT_S = 300.0  # for a tunnel or a response in which nothing moves
 MAX_CONNECTIONS = 128  # of one sandbox, at once; further ones wait
+MAX_REQUESTS = 50_000  # of one sandbox, in one start of it: each is a line in the log, which no limit of it bounds
 CHUNK_BYTES = 256 << 10
 
 
@@ -122,7 +123,7 @@ def permitted(destination: Destination, address: str) -> bool:
         return False
     if ip.is_loopback:
         return destination.origin is Origin.CONFIGURED
-    return destination.origin is not Origin.LEARNT or not ip.is_private
+    return destination.origin is not Origin.LEARNT or ip.is_global
 
 
 class _Service:
@@ -137,6 +138,7 @@ class _Service:
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._requests = _Requests()
 
     def accept(self) -> None:
         while not self._stopped.is_set():
@@ -148,6 +150,11 @@ class _Service:
                 self._slots.release()
                 if not isinstance(error, TimeoutError):
                     self._stopped.wait(0.1)
+                continue
+            if self._requests.spent:
+                client.close()
+                self._slots.release()
+                self._stopped.wait(0.1)
                 continue
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
@@ -175,9 +182,26 @@ class _Service:
     def _serve(self, client: socket.socket) -> None:
         try:
             with self._tracked(client), contextlib.suppress(OSError):  # the client went away: nothing to tell it
-                Conversation(self._proxy, self._sandbox, client, self._tracked, self._stopped).run()
+                Conversation(self._proxy, self._sandbox, client, self._tracked, self._stopped, self._requests).run()
         finally:
             self._slots.release()
+
+
+class _Requests:
+    """Counts the requests of one sandbox."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._lock = threading.Lock()
+
+    @property
+    def spent(self) -> bool:
+        return self._made >= MAX_REQUESTS
+
+    def next(self) -> int:
+        with self._lock:
+            self._made += 1
+            return self._made
 
 
 Tracked = Callable[[socket.socket], contextlib.AbstractContextManager[socket.socket]]
@@ -187,13 +211,20 @@ class Conversation:
     """One client connection: requests one after another, until a tunnel or an error ends it."""
 
     def __init__(
-        self, proxy: Proxy, sandbox: str, client: socket.socket, tracked: Tracked, stopped: threading.Event
+        self,
+        proxy: Proxy,
+        sandbox: str,
+        client: socket.socket,
+        tracked: Tracked,
+        stopped: threading.Event,
+        requests: _Requests,
     ) -> None:
         self._proxy = proxy
         self._sandbox = sandbox
         self._client = client
         self._tracked = tracked
         self._stopped = stopped
+        self._requests = requests
         self._reader = Reader(client)
         self._kept: tuple[Destination, socket.socket] | None = None  # the last server, when it can be asked again
         self._stack = contextlib.ExitStack()
@@ -201,7 +232,7 @@ class Conversation:
     def run(self) -> None:
         with self._stack:
             self._client.settimeout(HEAD_TIMEOUT_S)
-            while not self._stopped.is_set() and self._one():
+            while not self._stopped.is_set() and not self._requests.spent and self._one():
                 self._client.settimeout(HEAD_TIMEOUT_S)
 
     def _one(self) -> bool:
@@ -228,8 +259,15 @@ class Conversation:
             entry.why = entry.why or f"the connection broke: {error}"
         finally:
             if entry.method:
-                self._proxy.record(entry.finished())
+                self._record(entry)
         return False
+
+    def _record(self, entry: _Entry) -> None:
+        number = self._requests.next()
+        if number == MAX_REQUESTS:
+            entry.why = f"the sandbox has made {MAX_REQUESTS} requests, and no more are served. {entry.why}".strip()
+        if number <= MAX_REQUESTS:
+            self._proxy.record(entry.finished())
 
     def _answer(self, entry: _Entry, status: int, phrase: str, why: str) -> None:
         entry.method = entry.method or "-"

@@ -3,9 +3,10 @@
 Starting from the profile that Podman and Docker ship, this leaves out what a build or a test suite does not need and
 what has been a way out before: every socket family but unix, inet and netlink (a network namespace does not hold
 AF_VSOCK back), new namespaces, mounts, io_uring, bpf, perf, key rings, userfaultfd, typing into a terminal (TIOCSTI).
-`clone3` is answered with ENOSYS, as its flags cannot be filtered; C libraries then use `clone`. Calls that nobody
-has heard of are answered with ENOSYS too, so that programs fall back. Only the machine's own architecture is let
-in: the 32-bit entry of x86 passes socket families by pointer, where no filter sees them.
+`clone3` is answered with ENOSYS, as its flags cannot be filtered; C libraries then use `clone`. So is `io_setup`: the
+whole machine has one small number of such requests, which one sandbox could take; who uses them has a fallback. Calls
+that nobody has heard of are answered with ENOSYS too, so that programs fall back. Only the machine's own architecture
+is let in: the 32-bit entry of x86 passes socket families by pointer, where no filter sees them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ futex_requeue futex_wait futex_waitv futex_wake futimesat get_mempolicy get_robu
 getdents getdents64 getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority
 getrandom getresgid getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr
 getxattrat inotify_add_watch inotify_init inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents
-io_pgetevents io_setup io_submit ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset
+io_pgetevents io_submit ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset
 landlock_restrict_self lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek
 lsetxattr lstat madvise map_shadow_stack mbind membarrier memfd_create memfd_secret mincore mkdir mkdirat mknod mknodat
 mlock mlock2 mlockall mmap modify_ldt mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink
@@ -81,7 +82,7 @@ def profile() -> dict[str, Any]:
         "syscalls": [
             _allow(*_ALLOWED.split()),
             _refuse(_EPERM, *_REFUSED.split()),
-            _refuse(_ENOSYS, "clone3"),
+            _refuse(_ENOSYS, "clone3", "io_setup"),
             _allow("clone", args=[_masked(0, _NAMESPACE_FLAGS, 0)]),
             *(_refuse(_EPERM, "clone", args=[_masked(0, flag, flag)]) for flag in _bits(_NAMESPACE_FLAGS)),
             _allow("unshare", args=[_masked(0, _NAMESPACE_FLAGS | _NAMESPACE_FLAG_TIME, 0)]),

@@ -38,6 +38,7 @@ _DAMAGED = (
     UnicodeError,
     ValueError,  # tarfile and zipfile let these through for headers that make no sense
     OverflowError,
+    IndexError,
     struct.error,
     NotImplementedError,  # a compression method of zip that Python does not have
     RuntimeError,  # an encrypted zip

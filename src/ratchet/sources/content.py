@@ -21,6 +21,7 @@ MAX_TOTAL_BYTES = 2 << 30
 MAX_FILE_BYTES = 1 << 30
 MAX_FILES = 200_000
 MAX_DEPTH = 128
+MAX_PATH_BYTES = 2000  # the kernel takes 4096, with the folders of ours that it will lie in
 CHUNK_BYTES = 1 << 20
 
 _MAX_LINK_BYTES = 4096
@@ -228,6 +229,8 @@ def _safe_path(path: str) -> str:
         )
     if len(parts) > MAX_DEPTH:
         raise _too_large(f"folders nested more than {MAX_DEPTH} deep")
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise _too_large(f"a path of more than {MAX_PATH_BYTES} bytes")
     return "/".join(parts)
 
 

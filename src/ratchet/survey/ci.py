@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from ratchet.survey.findings import Findings
 from ratchet.survey.formats import UnreadableError, at, items, line_of, parse_yaml, strings, table, walk_yaml, word
@@ -120,7 +120,7 @@ def newest(values: Any) -> Any:
     for value in listed:
         try:
             version = Version(value)
-        except InvalidVersion:
+        except ValueError:  # no version, or a number with thousands of digits
             continue
         if not version.is_prerelease and (best_version is None or version > best_version):
             best, best_version = value, version

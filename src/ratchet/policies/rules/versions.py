@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 _DESCRIBED = re.compile(r"(?:.*?[-_/])??v?(?P<release>\d[\w.+!]*?)(?:-(?P<distance>\d+)-g[0-9a-f]+)?(?:-dirty)?")
 
@@ -21,7 +21,7 @@ def first_version(texts: Iterable[str | None]) -> str | None:
             continue
         try:
             release = str(Version(match["release"]))
-        except InvalidVersion:
+        except ValueError:  # none, or a number with thousands of digits
             continue
         return f"{release}.post{match['distance']}" if match["distance"] and "post" not in release else release
     return None

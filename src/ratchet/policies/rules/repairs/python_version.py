@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from ratchet.policies.rules.distributions import requirement_for
 from ratchet.policies.rules.repairs import changes, names
@@ -289,14 +289,14 @@ RULES = (
 def _specifier(text: str) -> SpecifierSet | None:
     try:
         return SpecifierSet(text)
-    except InvalidSpecifier:
+    except ValueError:
         return None
 
 
 def _version(text: str) -> Version | None:
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:  # none, or a number with thousands of digits
         return None
 
 
