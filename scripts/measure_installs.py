@@ -4,7 +4,8 @@
     measure_installs.py RESULTS.jsonl SOURCE...     # goes on where an earlier run stopped; prints a table at the end
 
 The naive script is what most people try first, in a fresh base with the same network: `pip install . pytest; pytest`.
-Its tests are then counted from its report, in the same way as ours. Both run offline where tests are run by us.
+Its tests are then counted from its report, in the same way as ours, though it runs them where it installed: with the
+install phase's network.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def naive(source: str, workshop: Workshop) -> dict[str, Any]:
     with workshop.store.cache(checkout.id) as cache:
         layers = workshop.pristine_layers(base, checkout)
         with workshop.online(layers, Limits(), cache) as sandbox:
-            result = sandbox.run(NAIVE, user="dev", cwd=WORKSPACE, timeout_s=1800)
+            result = sandbox.run(NAIVE, user="dev", cwd=WORKSPACE, timeout_s=900)
             try:
                 run = parse(sandbox.read("/tmp/report.xml"))
                 why = ""

@@ -120,7 +120,7 @@ def test_a_version_from_git_metadata_is_told_by_variables() -> None:
     facts = survey(("version-source", "setuptools-scm"), ("project-version", "1.2.3"))
     plan = first_plan(facts, checkout(), PYTHONS, NOW)
     assert plan is not None
-    assert plan.env["SETUPTOOLS_SCM_PRETEND_VERSION"] == "1.2.3"
+    assert plan.env == {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PROJECT": "1.2.3"}
     tagged = first_plan(facts, replace(checkout(), version="v2.0-3-gabc"), PYTHONS, NOW)
     assert tagged is not None
     assert tagged.env["SETUPTOOLS_SCM_PRETEND_VERSION"] == "2.0.post3"

@@ -20,7 +20,6 @@ from ratchet.records import (
     Trajectory,
 )
 
-
 # Of the machine, and not of what is in a sandbox.
 _OUR_OWN_ERRORS = frozenset(
     {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
@@ -32,7 +31,7 @@ class AgentLimits:
     """What one trajectory may take; a single command is further bounded by the sandbox's own time limit."""
 
     steps: int = 200
-    seconds: float = 5400.0
+    seconds: float = 10_800.0
 
 
 def run_agent(
@@ -123,7 +122,12 @@ def distill(trajectory: Trajectory) -> Recipe:
         elif action.kind is ActionKind.RUN and action.keep and step.result is not None and step.result.ok:
             steps.append(
                 RecipeStep(
-                    command=action.command, user=action.user, cwd=action.cwd, env=dict(action.env), note=action.note
+                    command=action.command,
+                    user=action.user,
+                    cwd=action.cwd,
+                    env=dict(action.env),
+                    timeout_s=action.timeout_s or RecipeStep.timeout_s,
+                    note=action.note,
                 )
             )
     last = trajectory.steps[-1].action if trajectory.steps else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from ratchet.records import (
 from ratchet.verdicts import need_network
 
 RUNS = 3  # of the suite, to find the flaky tests
+SABOTAGE_S = 1200.0
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,14 @@ def sabotage(
     targets: Sequence[Goal],
     durations_s: Mapping[str, float],
 ) -> tuple[Sabotage, ...]:
-    """Do each damage in a fork of its own, and ask the targets, the quickest first, until one notices."""
+    """Do each damage in a fork of its own, and ask the targets, the quickest first, until one notices. After
+    `SABOTAGE_S` seconds no further damage is begun."""
     ordered = sorted(targets, key=lambda goal: durations_s.get(goal.id, 0.0))
     done: list[Sabotage] = []
+    deadline = time.monotonic() + SABOTAGE_S
     for damage in found:
+        if time.monotonic() > deadline:
+            break
         with open_fork() as sandbox:
             if not sandbox.run(damage.command, user="root", cwd="/", timeout_s=120).ok:
                 continue
@@ -116,16 +122,20 @@ def flaky_tests(runs: Sequence[TestRun]) -> tuple[str, ...]:
     return tuple(sorted(i for i, seen in outcomes.items() if len(set(seen)) > 1 or len(seen) != len(runs)))
 
 
-def audit_tests(first: TestRun, rerun: Callable[[], Verdict]) -> tuple[TestRun, tuple[str, ...], tuple[str, ...]]:
-    """The first run, the flaky tests over `RUNS` runs, and those that want a network. A rerun without a report (it
-    hung, say) counts as a run in which every test differed.
+def audit_tests(
+    first: TestRun, rerun: Callable[[], Verdict], *, together: bool
+) -> tuple[TestRun, tuple[str, ...], tuple[str, ...]]:
+    """The first run, the flaky tests over `RUNS` runs, and those that want a network. A rerun that left no report (it
+    hung, say) is named as such among the flaky.
 
-    The reruns go on side by side where there are cores for it: rollouts will share the machine as well.
+    With `together` the reruns go on side by side where there are cores for it: rollouts will share the machine as well.
     """
-    with ThreadPoolExecutor(max_workers=max(1, min(RUNS - 1, len(os.sched_getaffinity(0))))) as pool:
+    workers = min(RUNS - 1, len(os.sched_getaffinity(0))) if together else 1
+    with ThreadPoolExecutor(max_workers=workers) as pool:
         verdicts = list(pool.map(lambda _: rerun(), range(RUNS - 1)))
-    runs = [first, *(verdict.tests or TestRun() for verdict in verdicts)]
-    return first, flaky_tests(runs), tuple(case.id for case in need_network(first))
+    flaky = flaky_tests([first, *(verdict.tests for verdict in verdicts if verdict.tests is not None)])
+    failed = tuple(f"the whole suite: {verdict.why}" for verdict in verdicts if verdict.tests is None)
+    return first, failed + flaky, tuple(case.id for case in need_network(first))
 
 
 def resolved_packages(sandbox: Sandbox, env: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -58,7 +58,7 @@ def construct(
         )
     last = trajectory.steps[-1].action if trajectory.steps else None
     if trajectory.end != "submitted" or last is None:
-        return Built(trajectory, Recipe(), Reason.BUILD_TIMEOUT, f"the builder was ended: {trajectory.end}")
+        return Built(trajectory, Recipe(), Reason.POLICY_GAVE_UP, f"the builder was ended: {trajectory.end}")
     if not last.ok:
         return Built(trajectory, Recipe(), last.reason or Reason.POLICY_GAVE_UP, last.detail)
     return Built(trajectory, distill(trajectory), None, "")

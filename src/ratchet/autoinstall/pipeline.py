@@ -29,6 +29,7 @@ from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.goals import GoalSet, set_goals
 from ratchet.autoinstall.verify import judge, judge_in, replay, start
 from ratchet.autoinstall.workshop import Workshop
+from ratchet.errors import SandboxError
 from ratchet.policies.rules.builder import RulesBuilder
 from ratchet.policies.rules.goals import propose_goals
 from ratchet.policies.rules.planning import Lesson, next_plan, rank_pythons
@@ -56,6 +57,9 @@ from ratchet.survey import survey as make_survey
 
 GENERATION = "0"
 
+# Debian calls its interpreter python3. Without another name every goal would fail in the pristine sandbox for that.
+_GIVE_PYTHON = 'command -v python || ln -s "$(command -v python3)" /usr/local/bin/python'
+
 
 @dataclass(frozen=True)
 class Options:
@@ -75,15 +79,25 @@ def autoinstall(source: str, workshop: Workshop, options: Options = Options()) -
     clock = Clock(workshop)
     with clock.stage("fetch"):
         checkout = fetch(source, workshop.store)
-    known = None if options.fresh else workshop.store.latest("install", checkout.id, Install)
-    if known is not None and known.environment in workshop.store.ids("environment"):
+    known = workshop.store.latest("install", checkout.id, Install)
+    if not options.fresh and known is not None and _can_be_used(known, workshop, options):
         install = replace(known, source=source, reused=True)
     else:
         with workshop.store.cache(checkout.id) as cache:
             install = _Autoinstall(source, checkout, workshop, options, clock, cache).run()
-        workshop.store.link("install", checkout.id, workshop.store.put("install", install))
+        record = workshop.store.put("install", install)
+        if install.environment or known is None or not known.environment:
+            workshop.store.link("install", checkout.id, record)
     workshop.events.emit("install.end", environment=install.environment, reason=install.reason, detail=install.detail)
     return install
+
+
+def _can_be_used(known: Install, workshop: Workshop, options: Options) -> bool:
+    """Whether an earlier install gave an environment that is still there, on the base that is asked for."""
+    if known.environment not in workshop.store.ids("environment"):
+        return False
+    environment = workshop.store.get("environment", known.environment or "", Environment)
+    return options.base in (None, environment.base.name) and workshop.layers.exists(environment.layer)
 
 
 @dataclass
@@ -146,10 +160,15 @@ class _Autoinstall:
     def _set_goals(self, pythons: tuple[str, ...]) -> GoalSet:
         first = rank_pythons(self.survey, self.checkout, pythons)[0]
         layers = self.workshop.pristine_layers(self._base(first), self.checkout)
-        candidates = propose_goals(self.survey, self.checkout)
+        time_s = self.options.limits.time_s
+        candidates = [
+            replace(goal, timeout_s=max(goal.timeout_s, time_s)) if goal.kind is GoalKind.TESTS else goal
+            for goal in propose_goals(self.survey, self.checkout)
+        ]
 
         def judge_pristine(goal: Goal) -> Verdict:
             with self.workshop.offline(layers, self.options.limits) as sandbox:
+                sandbox.run(_GIVE_PYTHON)
                 return judge_in(sandbox, goal, {})
 
         return set_goals(candidates, judge_pristine, seed=self.checkout.id)
@@ -194,6 +213,8 @@ class _Autoinstall:
         self, goals: GoalSet, base: Base, recipe: Recipe
     ) -> tuple[Reason | None, str, tuple[Verdict, ...], str | None]:
         replayed = replay(self.workshop, base, self.checkout, recipe, self.options.limits, self.cache)
+        if replayed.network_failed:  # the world's fault or ours, and not the recipe's
+            replayed = replay(self.workshop, base, self.checkout, recipe, self.options.limits, self.cache)
         if replayed.layer is None:
             return Reason.REPLAY_DIFFERS, replayed.detail, (), None
         layers = (*self.workshop.pristine_layers(base, self.checkout), replayed.layer)
@@ -214,7 +235,10 @@ class _Autoinstall:
 
         def open_fork() -> Sandbox:
             sandbox = self.workshop.offline(layers, limits)
-            start(sandbox, recipe)
+            started = start(sandbox, recipe)
+            if started is not None and not started.ok:
+                sandbox.close()
+                raise SandboxError(f"the start script worked on replay and fails now: {started.output[-300:]}")
             return sandbox
 
         with self.clock.stage("held-out"):
@@ -230,7 +254,9 @@ class _Autoinstall:
         suite = next(goal for goal in goals.targets if goal.kind is GoalKind.TESTS)
         first = next(verdict for verdict in verdicts if verdict.goal == suite.id).tests or TestRun()
         with self.clock.stage("flaky"):
-            tests = audit_tests(first, lambda: judge(self.workshop, layers, suite, recipe, limits))
+            seconds = {verdict.goal: verdict.seconds for verdict in verdicts}
+            together = seconds[suite.id] < suite.timeout_s / 4
+            tests = audit_tests(first, lambda: judge(self.workshop, layers, suite, recipe, limits), together=together)
         weak = weak_targets(goals.targets, sabotages, goals.pristine)
         audit = make_audit(_without_cases(held_out), sabotages, tests, weak)
         with open_fork() as sandbox:
@@ -251,6 +277,8 @@ class _Autoinstall:
             generation=GENERATION,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=dict(self.clock.seconds),
+            limits=limits,
+            allowed_hosts=self.workshop.allowed_hosts,
         )
         self.workshop.store.put("environment", environment)
         if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", environment.name, re.ASCII):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ class Replay:
     result: CommandResult | None = None
 
     @property
+    def network_failed(self) -> bool:
+        """Whether the step failed because something could not be fetched."""
+        output = self.result.output if self.result else ""
+        return bool(re.search(r"tunnel error|Failed to fetch|error sending request|timed out|Connection reset", output))
+
+    @property
     def detail(self) -> str:
         if self.failed_step is None or self.result is None:
             return ""
@@ -37,6 +44,10 @@ class Replay:
 def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, limits: Limits, cache: Path) -> Replay:
     """Run `recipe` in a new sandbox of base and checkout; keep what it changed as one layer."""
     with workshop.online(workshop.pristine_layers(base, checkout), limits, cache) as sandbox:
+        # Wheels that the builder's sandbox built are no downloads: what they were built with may not be in the recipe.
+        sandbox.run(
+            'find "$UV_CACHE_DIR"/sdists-v* -name "*.whl" -prune -exec rm -rf {} +; rm -rf "$PIP_CACHE_DIR"/wheels'
+        )
         for step in recipe.steps:
             if step.path:
                 failed = write_file(sandbox, step.path, step.content, mode=step.mode, user=step.user)

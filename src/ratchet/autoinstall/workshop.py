@@ -33,6 +33,7 @@ class Workshop:
     events: Events
     network: AllowlistNetwork
     clients: ClientSettings
+    allowed_hosts: tuple[str, ...] = ()
 
     @staticmethod
     @contextmanager
@@ -73,7 +74,7 @@ class Workshop:
         backend = OciBackend(home, emit=emit, network=network)
         store = Store(home)
         with store.shared():
-            yield Workshop(home, store, backend.layers, backend, events, network, clients)
+            yield Workshop(home, store, backend.layers, backend, events, network, clients, tuple(allow_hosts))
 
     def show(self, output: str | bytes) -> None:
         """Output of a command as it comes, for whoever watches. It is not kept in the log of events."""

@@ -19,7 +19,7 @@ from ratchet.policies.rules.plan import Plan
 from ratchet.policies.rules.planning import PYTHON_RELEASED, Lesson, as_of
 from ratchet.policies.rules.python_tests import UNITTEST_SHIM
 from ratchet.policies.rules.repairs import Context, Failure, Repair, apply, hanging_tests, propose
-from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation
+from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation, Reason
 
 VENV = "/opt/venv"
 USER = "dev"
@@ -77,6 +77,11 @@ class RulesBuilder:
                 reason, detail = diagnose(failure, self._context)
                 self.lesson = Lesson(self.plan, reason, detail)
                 yield Action(ActionKind.SUBMIT, ok=False, reason=reason, detail=detail)
+                return
+            if (wanted := apply(self.plan, fresh)).python != self.plan.python:
+                detail = f"Python {wanted.python} is needed, on a base of its own: {fresh[0].note}"
+                self.lesson = Lesson(wanted, Reason.PYTHON_UNAVAILABLE, detail)
+                yield Action(ActionKind.SUBMIT, ok=False, reason=Reason.PYTHON_UNAVAILABLE, detail=detail)
                 return
             failure = yield from self._repair(fresh, failure)
         yield from self._polish()
@@ -152,7 +157,7 @@ class RulesBuilder:
     # ------------------------------------------------------------------ stages
 
     def _prepare(self) -> Stage:
-        yield from self._do(
+        failure = yield from self._do(
             f"id {USER} >/dev/null 2>&1 || useradd --create-home --shell /bin/sh {USER}\n"
             "command -v uv >/dev/null 2>&1 || python3 -m pip install --break-system-packages uv\n"
             f"install -d -o {USER} -g {USER} {VENV} /opt/ratchet",
@@ -160,14 +165,14 @@ class RulesBuilder:
             user="root",
             note="an ordinary user, and uv, where the base lacks them",
         )
+        if failure is not None:
+            return failure
         if any(UNITTEST_SHIM in goal.command for goal in self._targets):
             shim = resources.files("ratchet.policies.rules").joinpath("resources/unittest_junit.py").read_text("utf-8")
             yield Action(
                 ActionKind.WRITE, path=UNITTEST_SHIM, content=shim, user=USER, note="reports what unittest runners run"
             )
-        if self.plan.locale:
-            return (yield from self._locale())
-        return None
+        return (yield from self._locale()) if self.plan.locale else None
 
     def _debian(self, packages: Sequence[str]) -> Stage:
         if not packages:

@@ -56,7 +56,7 @@ def propose_goals(survey: Survey, checkout: Checkout) -> list[Goal]:
 def _python(code: str, survey: Survey | None = None) -> str:
     """A command that runs `code`: from outside the checkout, so that only what is installed can be imported, unless
     `survey` says that the project is not made to be installed."""
-    plain = not any(character in code for character in '"$`\\!')
+    plain = not any(character in code for character in '"$`\\')
     outside = "" if survey is not None and not _installable(survey) else "cd / && "
     return f"{outside}python -c " + (f'"{code}"' if plain else shlex.quote(code))
 

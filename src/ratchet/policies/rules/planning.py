@@ -141,7 +141,6 @@ TERMINAL = {
     Reason.UNSUPPORTED,
     Reason.BROKEN_BUILD_SCRIPT,
     Reason.DEPENDENCY_NOT_FOUND,
-    Reason.REGISTRY_UNREACHABLE,
     Reason.BUILD_TIMEOUT,
     Reason.TEST_TIMEOUT,
     Reason.MEMORY_LIMIT,
@@ -284,7 +283,11 @@ def _version_variables(survey: Survey, checkout: Checkout) -> dict[str, str]:
     if not sources or version is None:
         return {}
     variables: dict[str, str] = {}
-    if sources & {"setuptools-scm", "hatch-vcs", "vcs-versioning", "flit-scm", "scikit-build-core", "pdm-backend"}:
+    name = re.sub(r"[^A-Za-z0-9]+", "_", survey.first("project-name") or "").upper()
+    if "setuptools-scm" in sources and name:
+        # By name, since a dependency that is built from source may ask setuptools-scm as well.
+        variables[f"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_{name}"] = version
+    if sources & {"hatch-vcs", "vcs-versioning", "flit-scm", "scikit-build-core", "pdm-backend"}:
         variables |= {"SETUPTOOLS_SCM_PRETEND_VERSION": version, "PDM_BUILD_SCM_VERSION": version}
     if "pbr" in sources:
         variables["PBR_VERSION"] = version
