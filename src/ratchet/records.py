@@ -404,6 +404,8 @@ class Environment:
     generation: str = "0"
     created: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    limits: Limits = Limits()
+    allowed_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,11 @@ from ratchet.protocols import Sandbox
 from ratchet.records import Base, Checkout, CommandResult, Environment, Goal, Limits, Recipe, RecipeStep, Verdict
 from ratchet.verdicts import decide
 
+# Wheels that the builder's sandbox built are no downloads: what they were built with may not be in the recipe.
+_FORGET_BUILT_WHEELS = (
+    'find "$UV_CACHE_DIR"/sdists-v* -name "*.whl" -prune -exec rm -rf {} +; rm -rf "$PIP_CACHE_DIR"/wheels'
+)
+
 START_TIMEOUT_S = 300.0
 _LARGEST_REPORT_BYTES = 256 << 20
 
@@ -44,10 +49,7 @@ class Replay:
 def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, limits: Limits, cache: Path) -> Replay:
     """Run `recipe` in a new sandbox of base and checkout; keep what it changed as one layer."""
     with workshop.online(workshop.pristine_layers(base, checkout), limits, cache) as sandbox:
-        # Wheels that the builder's sandbox built are no downloads: what they were built with may not be in the recipe.
-        sandbox.run(
-            'find "$UV_CACHE_DIR"/sdists-v* -name "*.whl" -prune -exec rm -rf {} +; rm -rf "$PIP_CACHE_DIR"/wheels'
-        )
+        sandbox.run(_FORGET_BUILT_WHEELS)
         for step in recipe.steps:
             if step.path:
                 failed = write_file(sandbox, step.path, step.content, mode=step.mode, user=step.user)

@@ -94,15 +94,14 @@ def verify(name: EnvironmentName, verbose: Verbose = False, as_json: AsJson = Fa
     from ratchet.autoinstall.workshop import Workshop
     from ratchet.cli.outcome import verification_object
     from ratchet.cli.progress import open_progress
-    from ratchet.records import Limits
     from ratchet.store import default_home
 
     environment = _get(name)
     with (
         open_progress(f"verify {environment.name}", verbose=verbose) as progress,
-        Workshop.open(default_home(), on_event=progress) as workshop,
+        Workshop.open(default_home(), on_event=progress, allow_hosts=environment.allowed_hosts) as workshop,
     ):
-        replayed, verdicts = replay_and_judge(workshop, environment, Limits())
+        replayed, verdicts = replay_and_judge(workshop, environment, environment.limits)
     result = verification_object(environment, replayed.layer is not None, replayed.detail, verdicts)
     if as_json:
         say_json(result)
@@ -144,7 +143,6 @@ def run(
 def shell(name: EnvironmentName) -> None:
     """Open an interactive shell in a fresh fork of an environment. Nothing that is changed there stays."""
     from ratchet.cli.terminal import attach
-    from ratchet.records import Limits
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
@@ -152,7 +150,7 @@ def shell(name: EnvironmentName) -> None:
             remedy=f"ratchet env run {name} -- COMMAND runs one command",
         )
     environment = _get(name)
-    with _fork(environment, Limits()) as (backend, sandbox):
+    with _fork(environment, environment.limits) as (backend, sandbox):
         complain(
             f"A fresh fork of {environment.name}: offline, user dev. What you change is gone when you leave (exit)."
         )
