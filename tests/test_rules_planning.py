@@ -123,7 +123,7 @@ def test_a_version_from_git_metadata_is_told_by_variables() -> None:
     assert plan.env == {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PROJECT": "1.2.3"}
     tagged = first_plan(facts, replace(checkout(), version="v2.0-3-gabc"), PYTHONS, NOW)
     assert tagged is not None
-    assert tagged.env["SETUPTOOLS_SCM_PRETEND_VERSION"] == "2.0.post3"
+    assert tagged.env["SETUPTOOLS_SCM_PRETEND_VERSION_FOR_PROJECT"] == "2.0.post3"
 
 
 @pytest.mark.parametrize(
