@@ -160,7 +160,8 @@ class RulesBuilder:
         failure = yield from self._do(
             f"id {USER} >/dev/null 2>&1 || useradd --create-home --shell /bin/sh {USER}\n"
             "command -v uv >/dev/null 2>&1 || python3 -m pip install --break-system-packages uv\n"
-            f"install -d -o {USER} -g {USER} {VENV} /opt/ratchet",
+            # The project's code must not be able to change what says how it is built and judged: /opt/ratchet is root's.
+            f"install -d -o {USER} -g {USER} {VENV}\ninstall -d /opt/ratchet",
             "setup",
             user="root",
             note="an ordinary user, and uv, where the base lacks them",
@@ -169,9 +170,7 @@ class RulesBuilder:
             return failure
         if any(UNITTEST_SHIM in goal.command for goal in self._targets):
             shim = resources.files("ratchet.policies.rules").joinpath("resources/unittest_junit.py").read_text("utf-8")
-            yield Action(
-                ActionKind.WRITE, path=UNITTEST_SHIM, content=shim, user=USER, note="reports what unittest runners run"
-            )
+            yield Action(ActionKind.WRITE, path=UNITTEST_SHIM, content=shim, note="reports what unittest runners run")
         return (yield from self._locale()) if self.plan.locale else None
 
     def _debian(self, packages: Sequence[str]) -> Stage:
@@ -357,7 +356,7 @@ class RulesBuilder:
         return failure
 
     def _write(self, path: str, lines: Sequence[str], note: str) -> Action:
-        return Action(ActionKind.WRITE, path=path, content="".join(f"{line}\n" for line in lines), user=USER, note=note)
+        return Action(ActionKind.WRITE, path=path, content="".join(f"{line}\n" for line in lines), note=note)
 
     def _failed(self, command: str, result: CommandResult, stage: str) -> Failure:
         return Failure(stage, command, result.output, result.exit_status, result.limit)
