@@ -160,7 +160,7 @@ class RulesBuilder:
         failure = yield from self._do(
             f"id {USER} >/dev/null 2>&1 || useradd --create-home --shell /bin/sh {USER}\n"
             "command -v uv >/dev/null 2>&1 || python3 -m pip install --break-system-packages uv\n"
-            # The project's code must not be able to change what says how it is built and judged: /opt/ratchet is root's.
+            # The project's code must not change what says how it is built and judged: /opt/ratchet is root's.
             f"install -d -o {USER} -g {USER} {VENV}\ninstall -d /opt/ratchet",
             "setup",
             user="root",
