@@ -348,3 +348,9 @@ def test_submodules_and_lfs_that_are_absent(tmp_path: Path) -> None:
         ("lib/dep", "submodule"),
         ("data/model.bin", "lfs"),
     }
+
+
+@pytest.mark.parametrize("script", ["setup(name='x'\n", "from setuptools import setup\nsetup(**computed())\n"])
+def test_a_setup_py_makes_a_project_installable_whatever_can_be_read_of_it(tmp_path: Path, script: str) -> None:
+    found = survey_of(tmp_path, {"setup.py": script, "x.py": ""})
+    assert found.first("build-backend") == "setuptools.build_meta:__legacy__"

@@ -10,7 +10,7 @@ group says which: `readme`, `docs`, `ci:JOB`, `tox:ENV`, `nox:SESSION`, `make:TA
     requires-python         a PEP 440 specifier
     python-classifier       "3.11"
     python-version          "3.11": a version that .python-version, CI or tox runs with
-    build-backend           "setuptools.build_meta"
+    build-backend           "setuptools.build_meta"; with a setup.py alone, the legacy one of PEP 517
     build-requirement       PEP 508 (build-system.requires)
     requirement             PEP 508, needed at run time
     extra-requirement       PEP 508; group extra:NAME

@@ -77,7 +77,13 @@ def _configuration(tree: Tree) -> dict[str, dict[str, str]]:
         return {}
 
 
+# What PEP 517 has a front end use where a setup.py stands and no manifest names a backend.
+_LEGACY_BACKEND = "setuptools.build_meta:__legacy__"
+
+
 def read(tree: Tree, found: Findings) -> None:
+    if tree.text(SETUP_PY) is not None and found.first("build-backend") is None:
+        found.add("build-backend", _LEGACY_BACKEND, SETUP_PY)
     _note_unreadable(tree, found)
     _read_cfg(tree, found)
     _read_script(tree, found)
