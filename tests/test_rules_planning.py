@@ -147,3 +147,15 @@ def test_a_python_that_an_attempt_turned_out_to_need_gets_a_base_of_its_own_once
     following = next_plan(survey(), checkout(), PYTHONS, NOW, lessons)
     assert following is not None
     assert following.python != "3.13"
+
+
+def test_libraries_that_the_docs_name_are_for_compiled_projects() -> None:
+    named = [
+        ("system-package", name) for name in ("libtiff5-dev", "python3-dev", "cmake", "python3-tk", "bad;name-dev")
+    ]
+    plain = first_plan(survey(*named), checkout(), PYTHONS, NOW)
+    compiled = first_plan(survey(("extension-module", "project._c"), *named), checkout(), PYTHONS, NOW)
+    assert plain is not None
+    assert compiled is not None
+    assert plain.documented_debian == ()
+    assert compiled.documented_debian == ("libtiff5-dev", "python3-tk")

@@ -116,7 +116,8 @@ class RulesBuilder:
     def _construct(self) -> Stage:
         """Everything, from the initial state."""
         self._environment_made = self._installed = False
-        for stage in (self._prepare(), self._debian(self.plan.debian), self._environment(), self._install()):
+        system = (self._prepare(), self._documented_debian(), self._debian(self.plan.debian))
+        for stage in (*system, self._environment(), self._install()):
             if (failure := (yield from stage)) is not None:
                 return failure
         return (yield from self._after_install())
@@ -172,6 +173,23 @@ class RulesBuilder:
             shim = resources.files("ratchet.policies.rules").joinpath("resources/unittest_junit.py").read_text("utf-8")
             yield Action(ActionKind.WRITE, path=UNITTEST_SHIM, content=shim, note="reports what unittest runners run")
         return (yield from self._locale()) if self.plan.locale else None
+
+    def _documented_debian(self) -> Stage:
+        """What the docs name may be of another distribution or release: what is not to be had is left out."""
+        if not self.plan.documented_debian:
+            return None
+        names = " ".join(shlex.quote(p) for p in self.plan.documented_debian)
+        return (
+            yield from self._do(
+                "apt-get update -q\n"
+                f'known=$(for p in {names}; do apt-cache show "$p" >/dev/null 2>&1 && echo "$p"; done)\n'
+                "apt-get install -q -y --no-install-recommends $known",
+                "apt",
+                user="root",
+                env={"DEBIAN_FRONTEND": "noninteractive"},
+                note="libraries that the project's own docs or CI install",
+            )
+        )
 
     def _debian(self, packages: Sequence[str]) -> Stage:
         if not packages:
@@ -254,11 +272,11 @@ class RulesBuilder:
     def _in_place(self) -> Stage:
         if not self.plan.in_place:
             return None
-        return (
-            yield from self._do(
-                "python setup.py build_ext --inplace", "build", note="extension modules inside the source tree"
-            )
+        # Where it does not work, the targets say whether that matters.
+        yield from self._do(
+            "python setup.py build_ext --inplace", "build", note="extension modules inside the source tree"
         )
+        return None
 
     def _check_targets(self) -> Stage:
         self._remaining = None

@@ -176,19 +176,29 @@ def _compiled_modules(survey: Survey) -> Iterator[Goal]:
     if names:
         # A package that wraps a module of the same name (maturin makes such ones) is compiled as well: what counts is
         # that a shared library is loaded under the name.
+        least = (len(names) + 1) // 2  # extension modules are often optional: built where a library is there
         code = (
             "import importlib, sys\n"
+            "done = 0\n"
             f"for name in {names!r}:\n"
-            "    importlib.import_module(name)\n"
+            "    try:\n"
+            "        importlib.import_module(name)\n"
+            "    except ImportError as error:\n"
+            "        print('not imported:', error)\n"
+            "        continue\n"
             "    loaded = [m for n, m in list(sys.modules.items()) if n == name or n.startswith(name + '.')]\n"
             "    files = [str(getattr(m, '__file__', '')) for m in loaded]\n"
-            "    print('compiled', name, *[f for f in files if f.endswith('.so')][:1])"
+            "    found = [f for f in files if f.endswith('.so')][:1]\n"
+            "    done += len(found)\n"
+            "    print('compiled', name, *found)\n"
+            f"print('compiled', done, 'of', {len(names)})\n"
+            f"raise SystemExit(done < {least})"
         )
         yield Goal(
             _python(code),
-            f"Imports the compiled extension modules ({', '.join(names)}): each loads a shared library.",
+            f"Imports the compiled extension modules ({', '.join(names)}): at least {least} load a shared library.",
             GoalKind.IMPORT,
-            Expectation(matches=tuple(rf"^compiled {re.escape(name)} .*\.so$" for name in names)),
+            Expectation(matches=(rf"^compiled \d+ of {len(names)}$",)),
         )
 
 

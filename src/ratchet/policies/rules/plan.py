@@ -17,11 +17,13 @@ class Plan:
     the project is built without isolation. `env` is what every command gets. `in_place` builds extension modules
     inside the source tree. `git_version`, where set, gives the checkout a git repository tagged with that version.
     `build_constraints` are PEP 508 strings that bound what isolated builds get; `only_binary` are normalised names of
-    distributions that are never built from source; `pytest_options` are words for PYTEST_ADDOPTS.
+    distributions that are never built from source; `documented_debian` are Debian packages that the project's own docs
+    or CI install, of which those are taken that the base's suite has; `pytest_options` are words for PYTEST_ADDOPTS.
     """
 
     python: str
     debian: tuple[str, ...] = ()
+    documented_debian: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()

@@ -89,6 +89,7 @@ def first_plan(survey: Survey, checkout: Checkout, pythons: Sequence[str], now: 
         exclude_newer=as_of(date if old and date is not None else now),
         build_isolation=survey.first("build-backend") not in _IMPORTS_WHEN_BUILT,
         install_project=_packaged(survey),
+        documented_debian=_documented_debian(survey),
         env=_version_variables(survey, checkout) | _declared_variables(survey),
     )
 
@@ -207,6 +208,16 @@ def _own_extras(survey: Survey) -> tuple[str, ...]:
 def as_of(moment: datetime) -> str:
     """The moment as uv's `--exclude-newer` takes it (RFC 3339, UTC, whole seconds)."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _documented_debian(survey: Survey) -> tuple[str, ...]:
+    """Libraries that the project's docs and CI install for its compiled parts: most are optional, so no build fails for
+    want of them, and the tests of what they bring are skipped instead."""
+    if not survey.of("extension-module"):
+        return ()
+    names = survey.values("system-package")
+    wanted = [n for n in names if re.fullmatch(r"(?!python)[a-z0-9][a-z0-9+.-]+-dev|python3-tk", n)]
+    return tuple(dict.fromkeys(wanted))[:40]
 
 
 def _of_best_files(facts: Sequence[Fact]) -> Iterable[Fact]:
