@@ -179,17 +179,16 @@ class RulesBuilder:
         if not self.plan.documented_debian:
             return None
         names = " ".join(shlex.quote(p) for p in self.plan.documented_debian)
-        return (
-            yield from self._do(
-                "apt-get update -q\n"
-                f'known=$(for p in {names}; do apt-cache show "$p" >/dev/null 2>&1 && echo "$p"; done)\n'
-                "apt-get install -q -y --no-install-recommends $known",
-                "apt",
-                user="root",
-                env={"DEBIAN_FRONTEND": "noninteractive"},
-                note="libraries that the project's own docs or CI install",
-            )
+        yield from self._do(
+            "apt-get update -q\n"
+            f'known=$(for p in {names}; do apt-get install -qq --simulate "$p" >/dev/null 2>&1 && echo "$p"; done)\n'
+            "apt-get install -q -y --no-install-recommends $known",
+            "apt",
+            user="root",
+            env={"DEBIAN_FRONTEND": "noninteractive"},
+            note="libraries that the project's own docs or CI install",
         )
+        return None
 
     def _debian(self, packages: Sequence[str]) -> Stage:
         if not packages:
