@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ratchet.autoinstall.pipeline import Options, autoinstall
-from ratchet.autoinstall.verify import environment_layers, verify
+from ratchet.autoinstall.verify import environment_layers, judge_pristine, verify
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.records import Environment, Install, Limits, Outcome
+from ratchet.records import Environment, Goal, GoalKind, Install, Limits, Outcome
 
 pytestmark = pytest.mark.sandbox
 
@@ -182,3 +182,15 @@ def test_the_same_checkout_is_not_built_twice(workshop: Workshop, install: Insta
     again = autoinstall(str(source), workshop, Options(limits=LIMITS, base="bookworm"))
     assert again.reused
     assert again.environment == install.environment
+
+
+@pytest.mark.parametrize(
+    ("command", "passes"),
+    [("python -c 'import json, sys; print(sys.version)'", True), ("python -m pytest --version", False)],
+)
+def test_a_goal_that_needs_no_installation_passes_in_the_pristine_sandbox(
+    workshop: Workshop, environment: Environment, command: str, passes: bool
+) -> None:
+    goal = Goal(command, "", GoalKind.SETUP)
+    layers = workshop.pristine_layers(environment.base, environment.checkout)
+    assert judge_pristine(workshop, layers, goal, LIMITS).passed is passes

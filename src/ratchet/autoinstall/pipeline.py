@@ -27,7 +27,7 @@ from ratchet.autoinstall.audit import (
 )
 from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.goals import GoalSet, set_goals
-from ratchet.autoinstall.verify import judge, judge_in, replay, start
+from ratchet.autoinstall.verify import judge, judge_in, judge_pristine, replay, start
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.errors import SandboxError
 from ratchet.policies.rules.builder import RulesBuilder
@@ -56,9 +56,6 @@ from ratchet.sources import fetch
 from ratchet.survey import survey as make_survey
 
 GENERATION = "0"
-
-# Debian calls its interpreter python3. Without another name every goal would fail in the pristine sandbox for that.
-_GIVE_PYTHON = 'command -v python || ln -s "$(command -v python3)" /usr/local/bin/python'
 
 
 @dataclass(frozen=True)
@@ -166,12 +163,10 @@ class _Autoinstall:
             for goal in propose_goals(self.survey, self.checkout)
         ]
 
-        def judge_pristine(goal: Goal) -> Verdict:
-            with self.workshop.offline(layers, self.options.limits) as sandbox:
-                sandbox.run(_GIVE_PYTHON)
-                return judge_in(sandbox, goal, {})
+        def pristine(goal: Goal) -> Verdict:
+            return judge_pristine(self.workshop, layers, goal, self.options.limits)
 
-        return set_goals(candidates, judge_pristine, seed=self.checkout.id)
+        return set_goals(candidates, pristine, seed=self.checkout.id)
 
     # ------------------------------------------------------------------ stage 2 and replay
 

@@ -13,6 +13,9 @@ from ratchet.protocols import Sandbox
 from ratchet.records import Base, Checkout, CommandResult, Environment, Goal, Limits, Recipe, RecipeStep, Verdict
 from ratchet.verdicts import decide
 
+# Debian calls its interpreter python3. Without another name every goal would fail in the pristine sandbox for that.
+_GIVE_PYTHON = 'command -v python || ln -s "$(command -v python3)" /usr/local/bin/python'
+
 # Wheels that the builder's sandbox built are no downloads: what they were built with may not be in the recipe.
 _FORGET_BUILT_WHEELS = (
     'find "$UV_CACHE_DIR"/sdists-v* -name "*.whl" -prune -exec rm -rf {} +; rm -rf "$PIP_CACHE_DIR"/wheels'
@@ -83,6 +86,13 @@ def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe,
     workshop.events.emit("command.end", exit_status=verdict.exit_status, seconds=round(verdict.seconds, 2))
     workshop.events.emit("verdict", goal=goal.command, passed=verdict.passed, why=verdict.why)
     return verdict
+
+
+def judge_pristine(workshop: Workshop, layers: Sequence[str], goal: Goal, limits: Limits) -> Verdict:
+    """Judge one goal where nothing was installed: in base and checkout alone."""
+    with workshop.offline(layers, limits) as sandbox:
+        sandbox.run(_GIVE_PYTHON)
+        return judge_in(sandbox, goal, {})
 
 
 def judge_in(sandbox: Sandbox, goal: Goal, env: Mapping[str, str]) -> Verdict:
