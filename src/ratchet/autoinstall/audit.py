@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
+from ratchet.policies.rules.project import needed_distributions
 from ratchet.protocols import Sandbox
 from ratchet.records import (
     Audit,
@@ -46,7 +44,7 @@ def damages(survey: Survey, recipe: Recipe) -> list[Damage]:
     found: list[Damage] = []
     if name := survey.first("project-name"):
         found.append(Damage("uninstall the project", _uninstall(name)))
-    for needed in (_needed(survey) or _written_requirements(recipe))[:2]:
+    for needed in needed_distributions(survey)[:2]:
         found.append(Damage(f"uninstall {needed}", _uninstall(needed)))
     found.append(Damage("uninstall the test runner", _uninstall("pytest")))
     own = {*survey.values("import-name"), "pytest", "setuptools", "tests", "test"}
@@ -161,28 +159,6 @@ def _versions(result: CommandResult) -> dict[str, str]:
         return {}
     pairs = (line.split() for line in result.output.splitlines())
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and re.fullmatch(r"[\w.+-]+", pair[0])}
-
-
-def _needed(survey: Survey) -> list[str]:
-    """The distributions that the project needs at run time, without conditions."""
-    names: list[str] = []
-    for text in survey.values("requirement"):
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if requirement.marker is None:
-            names.append(canonicalize_name(requirement.name))
-    return names
-
-
-def _written_requirements(recipe: Recipe) -> list[str]:
-    """What the recipe installs beside a project that does not say itself what it needs; the runner apart."""
-    lines = [
-        line for step in recipe.steps if step.path.endswith("/requirements.txt") for line in step.content.split("\n")
-    ]
-    found = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in lines)
-    return [match[0] for match in found if match and not match[0].startswith("pytest")]
 
 
 def _libraries(recipe: Recipe) -> list[str]:

@@ -10,8 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from packaging.requirements import InvalidRequirement, Requirement
-
+from ratchet.policies.rules.project import installable, needed_distributions
 from ratchet.policies.rules.python_tests import REPORT, Suite, file_command, find_suite, largest_files
 from ratchet.records import Checkout, Expectation, Goal, GoalKind, Survey
 
@@ -57,17 +56,13 @@ def _python(code: str, survey: Survey | None = None) -> str:
     """A command that runs `code`: from outside the checkout, so that only what is installed can be imported, unless
     `survey` says that the project is not made to be installed."""
     plain = not any(character in code for character in '"$`\\')
-    outside = "" if survey is not None and not _installable(survey) else "cd / && "
+    outside = "" if survey is not None and not installable(survey) else "cd / && "
     return f"{outside}python -c " + (f'"{code}"' if plain else shlex.quote(code))
 
 
 def _is_module(name: str) -> bool:
     """Whether a name can be imported; it may be dotted, as the portions of namespace packages are."""
     return all(part.isidentifier() for part in name.split("."))
-
-
-def _installable(survey: Survey) -> bool:
-    return survey.first("project-name") is not None or survey.first("build-backend") is not None
 
 
 def _whole_suite(suite: Suite) -> Goal:
@@ -124,7 +119,7 @@ def _metadata(survey: Survey) -> Iterator[Goal]:
 
 def _place(survey: Survey) -> Iterator[Goal]:
     names = [n for n in survey.values("import-name") if _is_module(n)][:1]
-    for name in names if _installable(survey) else []:
+    for name in names if installable(survey) else []:
         yield Goal(
             _python(f"import importlib.util; print('found', importlib.util.find_spec({name!r}).origin)"),
             f"Finds {name} in the checkout, so that an edit of a source file takes effect.",
@@ -223,7 +218,7 @@ def _distribution(survey: Survey, checkout: Checkout) -> Iterator[Goal]:
 
 
 def _wheel(survey: Survey) -> Iterator[Goal]:
-    if _installable(survey):
+    if installable(survey):
         yield Goal(
             "python -m pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /tmp/ratchet/wheels .",
             "Builds a wheel of the project from the checkout, with no network and only what is installed.",
@@ -246,7 +241,7 @@ def _programs(survey: Survey) -> Iterator[Goal]:
     packages = [p for p in survey.values("main-module") if not re.search(r"(^|[._])tests?([._]|$)", p)]
     for package in packages[:1]:
         yield Goal(
-            ("cd / && " if _installable(survey) else "") + f"python -m {shlex.quote(package)} --help",
+            ("cd / && " if installable(survey) else "") + f"python -m {shlex.quote(package)} --help",
             f"Starts the package {package} as a program, which prints its usage and exits with 0.",
             GoalKind.LAUNCH,
             Expectation(matches=(r"(?i)usage|options|commands|help",)),
@@ -263,7 +258,7 @@ def _consistency() -> Iterator[Goal]:
 
 
 def _runtime_requirements(survey: Survey) -> Iterator[Goal]:
-    names = _needed_distributions(survey)
+    names = needed_distributions(survey)
     if names:
         code = f"from importlib.metadata import version\nfor name in {names!r}:\n    print('has', name, version(name))"
         yield Goal(
@@ -272,23 +267,6 @@ def _runtime_requirements(survey: Survey) -> Iterator[Goal]:
             GoalKind.SETUP,
             Expectation(matches=tuple(rf"^has {name} \d" for name in names)),
         )
-
-
-def _needed_distributions(survey: Survey) -> list[str]:
-    """What the project needs at run time without conditions; of one that cannot be installed, what its requirements
-    files name."""
-    facts = survey.of("requirement")
-    if not _installable(survey):
-        facts += tuple(f for f in survey.of("group-requirement") if f.group.startswith("file:"))
-    names: dict[str, None] = {}
-    for fact in facts:
-        try:
-            requirement = Requirement(fact.value)
-        except InvalidRequirement:
-            continue
-        if requirement.marker is None:
-            names[requirement.name] = None
-    return list(names)[:40]
 
 
 def _standard_library() -> Iterator[Goal]:
@@ -312,7 +290,7 @@ def _tests_compile(suite: Suite) -> Iterator[Goal]:
 
 
 def _listing(survey: Survey) -> Iterator[Goal]:
-    if names := _needed_distributions(survey)[:5]:
+    if names := needed_distributions(survey)[:5]:
         yield Goal(
             "python -m pip list",
             f"Lists the installed distributions, {', '.join(names)} among them.",

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ratchet.policies.rules.plan import Plan
+from ratchet.policies.rules.project import installable
 from ratchet.policies.rules.python_tests import find_suite
 from ratchet.policies.rules.versions import first_version
 from ratchet.records import Checkout, Fact, Reason, Survey
@@ -84,11 +85,12 @@ def first_plan(survey: Survey, checkout: Checkout, pythons: Sequence[str], now: 
     return Plan(
         python=ranked[0],
         requirements=test_requirements(survey),
-        build_requirements=survey.values("build-requirement") or (("setuptools", "wheel") if _packaged(survey) else ()),
+        build_requirements=survey.values("build-requirement")
+        or (("setuptools", "wheel") if installable(survey) else ()),
         extras=_own_extras(survey),
         exclude_newer=as_of(date if old and date is not None else now),
         build_isolation=survey.first("build-backend") not in _IMPORTS_WHEN_BUILT,
-        install_project=_packaged(survey),
+        install_project=installable(survey),
         documented_debian=_documented_debian(survey),
         env=_version_variables(survey, checkout) | _declared_variables(survey),
     )
@@ -184,7 +186,7 @@ def test_requirements(survey: Survey) -> tuple[str, ...]:
     runtime = _merge(survey.values("requirement"))
     if survey.of("console-script"):
         merged |= _merge(f.value for f in extras if _PROGRAM.match(f.group)) | merged
-    if not _packaged(survey):
+    if not installable(survey):
         merged = _merge(f.value for f in facts if f.group.startswith("file:")) | merged | runtime
     unwanted = {*(_OUTSIDE - imported), canonicalize_name(survey.first("project-name") or "")}
     merged = {key: text for key, text in merged.items() if key.partition(";")[0] not in unwanted}
@@ -244,10 +246,6 @@ def _merge(requirements: Iterable[str]) -> dict[str, str]:
             known.extras |= requirement.extras
             merged[key] = str(known)
     return merged
-
-
-def _packaged(survey: Survey) -> bool:
-    return survey.first("project-name") is not None or survey.first("build-backend") is not None
 
 
 def _allows(specifier: str | None, python: str) -> bool:
