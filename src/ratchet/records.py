@@ -281,10 +281,6 @@ class TestRun:
         """Tests that did run: passed, failed or ended in an error."""
         return len(self.cases) - self.count(Outcome.SKIPPED)
 
-    @property
-    def pass_rate(self) -> float:
-        return self.count(Outcome.PASSED) / self.ran if self.ran else 0.0
-
 
 @dataclass(frozen=True)
 class Verdict:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from ratchet.policies.rules.project import needed_distributions
 from ratchet.protocols import Sandbox
 from ratchet.records import (
-    Audit,
     CommandResult,
     Goal,
     GoalKind,
@@ -142,16 +141,6 @@ def resolved_packages(sandbox: Sandbox, env: Mapping[str, str]) -> tuple[dict[st
     python = sandbox.run(f"python -c {shlex.quote(listing)}", env=env)
     debian = sandbox.run("dpkg-query -W -f '${Package} ${Version}\\n'")
     return _versions(python), _versions(debian)
-
-
-def make_audit(
-    held_out: Sequence[Verdict],
-    sabotages: Sequence[Sabotage],
-    tests: tuple[TestRun, tuple[str, ...], tuple[str, ...]],
-    weak: Sequence[str],
-) -> Audit:
-    run, flaky, offline = tests
-    return Audit(tuple(held_out), tuple(sabotages), run, flaky, offline, tuple(weak))
 
 
 def _versions(result: CommandResult) -> dict[str, str]:

@@ -20,7 +20,6 @@ from ratchet.agent import AgentLimits
 from ratchet.autoinstall.audit import (
     audit_tests,
     damages,
-    make_audit,
     resolved_packages,
     sabotage,
     weak_targets,
@@ -236,6 +235,7 @@ class _Autoinstall:
                 raise SandboxError(f"the start script worked on replay and fails now: {started.output[-300:]}")
             return sandbox
 
+        seconds = {verdict.goal: verdict.seconds for verdict in verdicts}
         with self.clock.stage("held-out"):
             held_out = tuple(judge(self.workshop, layers, goal, recipe, limits) for goal in goals.held_out)
         with self.clock.stage("sabotage"):
@@ -244,16 +244,17 @@ class _Autoinstall:
                 lambda sandbox, goal: judge_in(sandbox, goal, recipe.env),
                 damages(self.survey, recipe),
                 goals.targets,
-                {verdict.goal: verdict.seconds for verdict in verdicts},
+                seconds,
             )
         suite = next(goal for goal in goals.targets if goal.kind is GoalKind.TESTS)
         first = next(verdict for verdict in verdicts if verdict.goal == suite.id).tests or TestRun()
         with self.clock.stage("flaky"):
-            seconds = {verdict.goal: verdict.seconds for verdict in verdicts}
             together = seconds[suite.id] < suite.timeout_s / 4
-            tests = audit_tests(first, lambda: judge(self.workshop, layers, suite, recipe, limits), together=together)
+            run, flaky, need_network = audit_tests(
+                first, lambda: judge(self.workshop, layers, suite, recipe, limits), together=together
+            )
         weak = weak_targets(goals.targets, sabotages, goals.pristine)
-        audit = make_audit(_without_cases(held_out), sabotages, tests, weak)
+        audit = Audit(_without_cases(held_out), sabotages, run, flaky, need_network, weak)
         with open_fork() as sandbox:
             python, debian = resolved_packages(sandbox, recipe.env)
         environment = Environment(

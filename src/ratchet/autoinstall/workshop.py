@@ -60,12 +60,16 @@ class Workshop:
             )
 
         clients = read_clients()
+
+        def note(text: str) -> None:
+            events.emit("network", text=text)
+
         network = AllowlistNetwork(
             clients,
             home,
             tuple(allow_hosts),
             log=log,
-            on_event=lambda text: _ignore(events.emit("network", text=text)),
+            on_event=note,
         )
 
         def emit(kind: str, data: Mapping[str, object]) -> None:
@@ -118,10 +122,6 @@ class Workshop:
     def online(self, layers: Sequence[str], limits: Limits, cache: Path) -> Sandbox:
         """A sandbox of the install phase: the registries through the proxy, and the install's private cache."""
         return self.backend.open(SandboxSpec(tuple(layers), Network.INSTALL, limits, cache=str(cache)))
-
-
-def _ignore(_: object) -> None:
-    """Callbacks that give nothing, from calls that give something."""
 
 
 __all__ = ["BASE_USER", "WORKSPACE", "Workshop"]
