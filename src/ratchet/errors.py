@@ -45,3 +45,16 @@ class StoreError(RatchetError):
 
 class PolicyRefusedError(MachineError):
     """A backend was asked for a network policy or a limit that it cannot enforce."""
+
+
+class ModelServerError(RatchetError):
+    """The server of a model cannot be used: it is down, refuses us, or answers with something else. Infrastructure:
+    never scored, and nothing is lost: the same command goes on where it stopped."""
+
+
+class ContextOverflowError(RatchetError):
+    """A prompt is longer than the model's context. Whoever made the conversation shortens it and asks again."""
+
+
+class BudgetSpentError(RatchetError):
+    """The next call of a model is not allowed by the budget. Policies submit when they meet it."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ratchet.records import Action, CommandResult, Network, Observation, SandboxSpec
+from ratchet.records import Action, CommandResult, Goal, Message, Network, Observation, Opinion, Reply, SandboxSpec
 
 
 class Sandbox(Protocol):
@@ -79,3 +79,41 @@ class Policy(Protocol):
     """Decides the next action. Rules, scripts and models interchange."""
 
     def act(self, observation: Observation) -> Action: ...
+
+
+class Model(Protocol):
+    """A language model that answers a conversation: a served one (`policies/chat.py`), or one that plays a script."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens prompt and reply may have together."""
+        ...
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether `tools` are offered to it natively; else it writes its actions in fenced blocks."""
+        ...
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        stage: str,
+        tools: Sequence[Mapping[str, object]] = (),
+        max_tokens: int = 1024,
+    ) -> Reply:
+        """The next message of the assistant. `tools` are JSON schemas in the form of chat completions.
+
+        Raises `BudgetSpentError` before a call that the budget does not allow, `ContextOverflowError` when the prompt
+        is too long, `ModelServerError` when the server cannot be used, after retries.
+        """
+        ...
+
+
+class Judge(Protocol):
+    """Compares what a command printed with the description of a goal, where nothing machine-checkable is left."""
+
+    def compare(self, goal: Goal, result: CommandResult) -> Opinion: ...

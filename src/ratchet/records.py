@@ -145,24 +145,118 @@ class Base:
     created: str = ""
 
 
+# --------------------------------------------------------------------------- models
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A native call of one of the tools that were offered; `arguments` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation. `role` is system, user, assistant or tool; `tool_call` is what a tool answers."""
+
+    role: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered. `finish` is "stop", "length", "tool_calls" or "content_filter".
+
+    `prompt_token_ids`, `token_ids` and `logprobs` (one per sampled token, natural logarithm) are there when the server
+    gives them: training uses what was sampled, never text that was tokenised again. `cost` is in the currency of the
+    profile's prices, None where it has none.
+    """
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish: str = "stop"
+    reasoning: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+    seconds: float = 0.0
+    prompt_token_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One call of a model. Its prompt was the first `kept` messages of the prompt of the exchange before, then
+    `messages`. `problem` says why the reply could not be taken as an action; empty where it could."""
+
+    model: str
+    kept: int
+    messages: tuple[Message, ...]
+    reply: Reply
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What calls of models took."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def plus(self, reply: Reply) -> Usage:
+        return Usage(
+            self.calls + 1,
+            self.prompt_tokens + reply.prompt_tokens,
+            self.completion_tokens + reply.completion_tokens,
+            self.cost + (reply.cost or 0.0),
+            self.seconds + reply.seconds,
+        )
+
+
 # --------------------------------------------------------------------------- policy
 
 
 class ActionKind(StrEnum):
     RUN = "run"
     WRITE = "write"
+    EDIT = "edit"
+    READ = "read"
     ROLLBACK = "rollback"
     SUBMIT = "submit"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace `search`, which has to occur exactly once in the file, by `replace`."""
+
+    search: str
+    replace: str
 
 
 @dataclass(frozen=True)
 class Action:
     """What a policy decides. One flat record, so that rules, scripts and models interchange.
 
-    RUN: `command` as `user` in `cwd`, `proxied` or not (see `Sandbox.run`). WRITE: `content` to `path`. ROLLBACK:
-    back to the initial state. SUBMIT: the work is done (`ok`) or cannot be done (`reason`, `detail`); `env` is what
-    every command in the environment gets, `start` the start script.
-    `keep` marks actions that belong in the recipe (those that change the sandbox); `note` says why.
+    RUN: `command` as `user` in `cwd`, `proxied` or not (see `Sandbox.run`). WRITE: `content` to `path`. EDIT: `edits`
+    in `path`, all or none. READ: the lines `first` to `last` of `path`, counted from 1. ROLLBACK: back to before the
+    last `undo` actions that changed something; 0 is the initial state. SUBMIT: the work is done (`ok`) or cannot be
+    done (`reason`, `detail`); `env` is what every command in the environment gets, `start` the start script. NONE:
+    nothing is done; `detail` is what the policy is told as the result.
+    `keep` marks actions that belong in the recipe (those that change the sandbox); `note` says why. `exchanges` are
+    the calls of a model that led to it.
     """
 
     kind: ActionKind
@@ -175,33 +269,48 @@ class Action:
     path: str = ""
     content: str = ""
     mode: int = 0o644
+    edits: tuple[Edit, ...] = ()
+    first: int = 1
+    last: int = 0
+    undo: int = 0
     ok: bool = True
     reason: Reason | None = None
     detail: str = ""
     start: str = ""
     keep: bool = True
     note: str = ""
+    exchanges: tuple[Exchange, ...] = ()
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What a policy sees: the result of its last action (None at the start), and how much it has left."""
+    """What a policy sees: the result of its last action (None at the start), and how much it has left. `changed` is
+    whether that action changed any file; None where nobody looked (see `agent.run_agent`)."""
 
     result: CommandResult | None
     steps_left: int
     seconds_left: float
+    changed: bool | None = None
 
 
 @dataclass(frozen=True)
 class Step:
+    """`changed` is whether the action changed any file of the sandbox; None where nobody looked."""
+
     action: Action
     result: CommandResult | None
+    changed: bool | None = None
 
 
 @dataclass(frozen=True)
 class Trajectory:
+    """`end` is "submitted", or why the loop ended it. `role` says what it was for ("goals", "builder"), `policy` who
+    acted."""
+
     steps: tuple[Step, ...]
-    end: str  # "submitted", or why the loop ended it
+    end: str
+    role: str = "builder"
+    policy: str = "rules"
 
 
 # --------------------------------------------------------------------------- goals and verdicts
@@ -283,6 +392,16 @@ class TestRun:
 
 
 @dataclass(frozen=True)
+class Opinion:
+    """What a judge thinks of an output: as described, or not, or (`holds` None) it cannot tell, which is no pass.
+    `quote` is the part of the output that shows it, word for word."""
+
+    holds: bool | None
+    why: str
+    quote: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What judging a goal gave. `evidence` is the part of the output that decided."""
 
@@ -345,6 +464,9 @@ class Reason(StrEnum):
     REPLAY_DIFFERS = "replay-differs"
     NO_DISCRIMINATING_GOALS = "no-discriminating-goals"
     POLICY_GAVE_UP = "policy-gave-up"
+    BAD_REPLIES = "bad-replies"
+    GOING_IN_CIRCLES = "going-in-circles"
+    BUDGET_SPENT = "budget-spent"
 
 
 @dataclass(frozen=True)
@@ -422,6 +544,9 @@ class Install:
     replayed: bool
     seconds: Mapping[str, float]
     reused: bool = False
+    usage: Mapping[str, Usage] = field(default_factory=dict)  # of models, by stage
+    goal_origins: Mapping[str, str] = field(default_factory=dict)  # by goal id: the policy that proposed it
+    memories_offered: tuple[str, ...] = ()
 
 
 # --------------------------------------------------------------------------- JSON
