@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ratchet.agent import AgentLimits, distill, run_agent
 from ratchet.policies.scripted import ScriptedPolicy
-from ratchet.records import Action, ActionKind, CommandResult, SandboxSpec, Step, Trajectory
-from ratchet.sandbox.fake import Answer, FakeBackend
+from ratchet.records import Action, ActionKind, CommandResult, Edit, SandboxSpec, Step, Trajectory
+from ratchet.sandbox.fake import Answer, FakeBackend, FakeSandbox
 
 SPEC = SandboxSpec(("base",))
 DONE = Action(ActionKind.SUBMIT, env={"A": "1"})
@@ -56,3 +56,109 @@ def test_a_policy_that_has_no_more_actions_gives_up() -> None:
         trajectory = run_agent(ScriptedPolicy([]), sandbox, AgentLimits())
     assert trajectory.end == "submitted"
     assert not trajectory.steps[-1].action.ok
+
+
+def play(actions: list[Action], recorded: tuple[Step, ...] = ()) -> tuple[Trajectory, FakeSandbox]:
+    rules = {
+        "touch (.*)": lambda c: Answer(files={c.match[1]: b"here"}),
+        "see": Answer("seen"),
+        "stat .*": Answer("755\n"),
+    }
+    rules["spoil (.*)"] = lambda c: Answer("no", 1, files={c.match[1]: b"spoilt"})
+    sandbox = FakeBackend(rules).open(SPEC)
+    policy = ScriptedPolicy(actions)
+    trajectory = run_agent(policy, sandbox, AgentLimits(), checkpoints=True, recorded=recorded)
+    return trajectory, sandbox
+
+
+def do(command: str) -> Action:
+    return Action(ActionKind.RUN, command=command)
+
+
+def exists(sandbox: FakeSandbox, path: str) -> bool:
+    try:
+        sandbox.read(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def back(undo: int) -> Action:
+    return Action(ActionKind.ROLLBACK, undo=undo)
+
+
+def test_steps_say_whether_they_changed_a_file() -> None:
+    trajectory, _ = play([do("touch /a"), do("see"), DONE])
+    assert [step.changed for step in trajectory.steps] == [True, False, False]
+
+
+def test_going_back_one_change_leaves_the_ones_before_it_in_the_sandbox_and_in_the_recipe() -> None:
+    trajectory, sandbox = play([do("touch /a"), do("see"), do("touch /b"), do("see"), back(1), do("touch /c"), DONE])
+    assert [exists(sandbox, path) for path in ("/a", "/b", "/c")] == [True, False, True]
+    assert [step.command for step in distill(trajectory).steps] == ["touch /a", "touch /c"]
+
+
+def test_going_back_further_than_there_is_ends_at_the_initial_state() -> None:
+    trajectory, sandbox = play([do("touch /a"), back(5), do("touch /c"), DONE])
+    assert [exists(sandbox, path) for path in ("/a", "/c")] == [False, True]
+    assert [step.command for step in distill(trajectory).steps] == ["touch /c"]
+
+
+def test_a_failed_command_that_was_rolled_back_leaves_no_trace() -> None:
+    trajectory, sandbox = play([do("touch /a"), do("spoil /a"), back(1), DONE])
+    assert sandbox.read("/a") == b"here"
+    assert [step.command for step in distill(trajectory).steps] == ["touch /a"]
+
+
+def test_a_failed_command_that_changed_something_and_was_built_on_is_replayed_and_may_fail_again() -> None:
+    trajectory, _ = play([do("spoil /a"), do("see"), DONE])
+    assert [step.command for step in distill(trajectory).steps] == ["sh -c 'spoil /a' || true"]
+
+
+def edit(*edits: tuple[str, str]) -> Action:
+    return Action(ActionKind.EDIT, path="/f", edits=tuple(Edit(*pair) for pair in edits))
+
+
+def test_an_edit_is_in_the_recipe_as_what_the_file_holds_afterwards() -> None:
+    start = Action(ActionKind.WRITE, path="/f", content="one\ntwo\n")
+    trajectory, sandbox = play([start, edit(("two", "three"), ("one", "zero")), DONE])
+    assert sandbox.read("/f") == b"zero\nthree\n"
+    assert [(step.content, step.mode) for step in distill(trajectory).steps][-1] == ("zero\nthree\n", 0o755)
+
+
+def test_an_edit_changes_nothing_unless_all_of_it_fits() -> None:
+    start = Action(ActionKind.WRITE, path="/f", content="a\na\nb\n")
+    for edits in ([("b", "c"), ("nothing", "x")], [("a", "x")], [("", "x")]):
+        trajectory, sandbox = play([start, edit(*edits), DONE])
+        result = trajectory.steps[1].result
+        assert result is not None
+        assert not result.ok
+        assert sandbox.read("/f") == b"a\na\nb\n"
+
+
+def test_reading_gives_numbered_lines_and_says_how_many_there_are() -> None:
+    start = Action(ActionKind.WRITE, path="/f", content="".join(f"line {n}\n" for n in range(1, 10)))
+    trajectory, _ = play([start, Action(ActionKind.READ, path="/f", first=2, last=3), DONE])
+    result = trajectory.steps[1].result
+    assert result is not None
+    assert result.output == "2: line 2\n3: line 3\n[6 more lines, 9 in all]\n"
+
+
+def test_a_run_that_was_ended_from_outside_goes_on_after_its_last_step() -> None:
+    before, _ = play([do("touch /a"), do("see"), do("touch /b"), DONE])
+    told: list[Step] = []
+    sandbox = FakeBackend({"touch (.*)": lambda c: Answer(files={c.match[1]: b"here"})}).open(SPEC)
+    policy = ScriptedPolicy([do("touch /a"), do("see"), do("touch /b"), DONE])
+    after = run_agent(policy, sandbox, AgentLimits(), checkpoints=True, recorded=before.steps[:2], on_step=told.append)
+    assert [step.action.command for step in told] == ["touch /b", ""]
+    assert after.steps[:2] == before.steps[:2]
+    assert policy.observations[2].result == before.steps[1].result, "what changed nothing is not run again"
+    assert exists(sandbox, "/a")
+
+
+def test_a_record_that_no_longer_holds_is_left() -> None:
+    before, _ = play([do("touch /a"), do("see"), DONE])
+    sandbox = FakeBackend({"touch /a": Answer("disk full", 1), "see": Answer("other")}).open(SPEC)
+    policy = ScriptedPolicy([do("touch /a"), do("see"), DONE])
+    after = run_agent(policy, sandbox, AgentLimits(), checkpoints=True, recorded=before.steps)
+    assert [step.result.output for step in after.steps if step.result] == ["disk full", "other"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.agent import write_file
+from ratchet.actions import write_file
 from ratchet.errors import PolicyRefusedError
 from ratchet.protocols import Sandbox
 from ratchet.records import LimitHit, Limits, Network, SandboxSpec

@@ -46,7 +46,8 @@ class Sandbox(Protocol):
         ...
 
     def snapshot(self) -> str:
-        """Freeze the present files as a layer and return its id. Processes of the sandbox end."""
+        """Freeze the present files as a layer and return its id; that of the last snapshot when no file was written
+        since. Processes of the sandbox end."""
         ...
 
     def rollback(self, snapshot: str) -> None:

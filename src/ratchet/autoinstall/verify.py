@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratchet.agent import write_file
+from ratchet.actions import write_file
 from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
 from ratchet.protocols import Sandbox
 from ratchet.records import Base, Checkout, CommandResult, Environment, Goal, Limits, Recipe, RecipeStep, Verdict

@@ -172,6 +172,14 @@ class SandboxContract:
         with pytest.raises(FileNotFoundError):
             sandbox.read("/file")
 
+    def test_a_snapshot_of_what_did_not_change_is_the_last_one(self, sandbox: Sandbox) -> None:
+        sandbox.write("/tmp/file", b"one")
+        first = sandbox.snapshot()
+        sandbox.run("cat /tmp/file")
+        assert sandbox.snapshot() == first
+        sandbox.write("/tmp/file", b"two")
+        assert sandbox.snapshot() != first
+
     def test_a_snapshot_later_than_the_one_gone_back_to_is_gone(self, sandbox: Sandbox) -> None:
         first = sandbox.snapshot()
         sandbox.write("/file", b"1")

@@ -140,8 +140,12 @@ class FakeSandbox:
         files[target] = bytes(data)
 
     def snapshot(self) -> str:
+        files = self._open_files()
+        last = next(reversed(self._snapshots), None)
+        if last is not None and self._snapshots[last] == files:
+            return last
         name = self._backend.new_name("snapshot")
-        self._snapshots[name] = dict(self._open_files())
+        self._snapshots[name] = dict(files)
         return name
 
     def rollback(self, snapshot: str) -> None:
