@@ -14,15 +14,14 @@ from datetime import datetime, timedelta
 from importlib import resources
 
 from ratchet.policies.rules.diagnose import diagnose
-from ratchet.policies.rules.digest import digest_command, parse_digest
 from ratchet.policies.rules.plan import Plan
 from ratchet.policies.rules.planning import PYTHON_RELEASED, Lesson, as_of
 from ratchet.policies.rules.python_tests import UNITTEST_SHIM
 from ratchet.policies.rules.repairs import Context, Failure, Repair, apply, hanging_tests, propose
+from ratchet.policies.targets import USER, result_of, try_target
 from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation, Reason
 
 VENV = "/opt/venv"
-USER = "dev"
 REQUIREMENTS = "/opt/ratchet/requirements.txt"
 CONSTRAINTS = "/opt/ratchet/constraints.txt"
 BUILD_CONSTRAINTS = "/opt/ratchet/build-constraints.txt"
@@ -279,61 +278,18 @@ class RulesBuilder:
 
     def _check_targets(self) -> Stage:
         self._remaining = None
+        patient = hanging_tests.KEY in self._applied()
         for goal in self._targets:
-            result = yield from self._try(goal)
-            if goal.expectation.report is not None:
-                failure = yield from self._read_report(goal, result)
-            else:
-                failure = None if self._as_described(goal, result) else self._failed(goal.command, result, "test")
-            if failure is not None:
+            timeout_s = goal.timeout_s if patient else min(goal.timeout_s, _FIRST_TRY_S)
+            trial = yield from try_target(goal, self.variables(), timeout_s)
+            stage = "collect" if goal.expectation.report and _collecting(trial.result.output) else "test"
+            failure = Failure(stage, goal.command, trial.output, trial.result.exit_status, trial.result.limit)
+            if trial.unmet:
                 return failure
+            quick = trial.result.seconds < _POLISH_SUITES_BELOW_S
+            if trial.digest is not None and trial.digest.offline_failures and quick:
+                self._remaining = failure
         return None
-
-    # ------------------------------------------------------------------ targets
-
-    def _try(self, goal: Goal) -> Generator[Action, Observation, CommandResult]:
-        report = f"rm -f {goal.expectation.report}\n" if goal.expectation.report else ""
-        observation = yield Action(
-            ActionKind.RUN,
-            command=f"{report}{goal.command}",
-            user=USER,
-            env=self.variables(),
-            timeout_s=goal.timeout_s if hanging_tests.KEY in self._applied() else min(goal.timeout_s, _FIRST_TRY_S),
-            proxied=False,
-            keep=False,
-            note="a target",
-        )
-        return _result(observation)
-
-    def _read_report(self, goal: Goal, result: CommandResult) -> Stage:
-        expectation = goal.expectation
-        observation = yield Action(
-            ActionKind.RUN,
-            command=digest_command(f"{VENV}/bin/python", expectation.report or ""),
-            user=USER,
-            keep=False,
-            note="what the tests said",
-        )
-        digest = parse_digest(_result(observation).output)
-        stage = "collect" if _collecting(result.output) else "test"
-        if digest is None or result.limit is not None:
-            return self._failed(goal.command, result, stage)
-        output = f"{digest.text()}\n{result.output[-30_000:]}"
-        failure = Failure(stage, goal.command, output, result.exit_status, result.limit)
-        if digest.ran < expectation.min_tests or digest.passed < expectation.min_pass_rate * digest.judged:
-            return failure
-        if digest.offline_failures and result.seconds < _POLISH_SUITES_BELOW_S:
-            self._remaining = failure
-        return None
-
-    def _as_described(self, goal: Goal, result: CommandResult) -> bool:
-        expectation = goal.expectation
-        return (
-            result.limit is None
-            and (expectation.exit_status is None or result.exit_status == expectation.exit_status)
-            and all(re.search(p, result.output, re.MULTILINE) for p in expectation.matches)
-            and not any(re.search(p, result.output, re.MULTILINE) for p in expectation.excludes)
-        )
 
     # ------------------------------------------------------------------ actions
 
@@ -355,7 +311,7 @@ class RulesBuilder:
             timeout_s=_BUILD_TIMEOUT_S,
             note=note,
         )
-        result = _result(observation)
+        result = result_of(observation)
         return None if result.ok else self._failed(command, result, stage)
 
     def _pip(self, words: Iterable[str], stage: str, note: str) -> Stage:
@@ -382,12 +338,6 @@ class RulesBuilder:
         """Half a year after that Python came out, when the tools had caught up with it."""
         released = PYTHON_RELEASED.get(python)
         return as_of(datetime.fromisoformat(f"{released}T00:00:00+00:00") + timedelta(days=180)) if released else ""
-
-
-def _result(observation: Observation) -> CommandResult:
-    if observation.result is None:
-        raise ValueError("a command was run, so there must be a result")
-    return observation.result
 
 
 def _without_additions(plan: Plan) -> Plan:
