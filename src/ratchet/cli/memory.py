@@ -37,7 +37,7 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 def clear(
     name: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Only this memory: its id, or the beginning of it.")
+        str | None, typer.Argument(metavar="ID", help="Only this memory: its id, or the beginning of it.")
     ] = None,
 ) -> None:
     """Forget one memory, or all of them."""
