@@ -55,21 +55,25 @@ def _block(lines: list[str], start: int, opening: _Fence) -> Block:
     body: list[str] = []
     depth, carries = 1, language in _CARRIERS
     for index in range(start + 1, len(lines)):
-        fence = _fence(lines[index])
+        line, fence = lines[index], _fence(lines[index])
         if fence is not None and fence.alone and fence.mark.startswith(opening.mark):
-            carries = carries or any("<<" in line for line in body)  # a here-document, which may be Markdown
             if fence.info and not carries:
-                break
+                return Block(language, options, _text(body, opening), start, index)
             depth += 1 if fence.info else -1
             if not depth:
                 return Block(language, options, _text(body, opening), start, index + 1)
-        body.append(lines[index])
-    end = start + 1 + len(body)
-    for place, line in enumerate(body):
-        if line.rstrip().endswith(opening.mark) and line.strip().strip(opening.mark[0]):  # closed after text
-            body[place:] = [line.rstrip().removesuffix(opening.mark)]
-            return Block(language, options, _text(body, opening), start, start + place + 2)
-    return Block(language, options, _text(body, opening).rstrip("\n"), start, end, closed=end < len(lines))
+        elif line.rstrip().endswith(opening.mark) and not carries:  # closed after text
+            return Block(language, options, _text([*body, _before(line, opening)], opening), start, index + 1)
+        body.append(line)
+        carries = carries or "<<" in line  # a here-document, which may be Markdown
+    closed = bool(body) and body[-1].rstrip().endswith(opening.mark)
+    if closed:
+        body[-1] = _before(body[-1], opening)
+    return Block(language, options, _text(body, opening).rstrip("\n"), start, len(lines), closed)
+
+
+def _before(line: str, opening: _Fence) -> str:
+    return line.rstrip().removesuffix(opening.mark)
 
 
 def _text(body: list[str], opening: _Fence) -> str:

@@ -82,7 +82,13 @@ def _without_prompts(body: str) -> str:
     first = next((line for line in lines if line.strip()), "")
     if not first.lstrip().startswith("$ "):
         return body
-    return "\n".join(line.lstrip()[2:] for line in lines if line.lstrip().startswith(("$ ", "> ")))
+    commands: list[str] = []
+    for line in lines:
+        if line.lstrip().startswith(("$ ", "> ")):
+            commands.append(line.lstrip()[2:])
+        elif commands and commands[-1].endswith("\\"):
+            commands.append(line)
+    return "\n".join(commands)
 
 
 def _write(block: Block, user: str) -> Action | Problem:
