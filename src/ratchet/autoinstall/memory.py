@@ -71,12 +71,13 @@ def lessons_of(
     """
     own = {plain for name in (project, *names) if (plain := plain_name(name))}
     steps = trajectory.steps
+    runs = [_Run.of(step) for step in steps]
     lessons: dict[str, Memory] = {}
-    for index, step in enumerate(steps):
-        error = _error(step)
-        if error is None or _names_any(f"{error.signature} {error.package}", own):
+    for index, run in enumerate(runs):
+        error = run.error if run else None
+        if run is None or error is None or _names_any(f"{error.signature} {error.package}", own):
             continue
-        again = next((n for n in range(index + 1, len(steps)) if _overcome(steps[n], step, error)), None)
+        again = next((n for n, later in enumerate(runs) if n > index and later and later.overcame(run)), None)
         if again is None:
             continue
         new = dict.fromkeys(_OUR_FILES.sub("", command) for command in _new_in(steps, index, again, recipe))
@@ -87,22 +88,31 @@ def lessons_of(
     return list(lessons.values())
 
 
-def _error(step: Step) -> Telling | None:
-    result = step.result
-    if step.action.kind is not ActionKind.RUN or result is None or result.ok or result.limit is not None:
-        return None
-    return telling_line(result.output)
+@dataclass(frozen=True)
+class _Run:
+    """A command that came to its end: what ran, on which things, and with what error, None where it succeeded."""
 
+    command: str
+    ok: bool
+    error: Telling | None
+    program: str
+    things: frozenset[str]
 
-def _overcome(later: Step, failed: Step, error: Telling) -> bool:
-    """Whether `later` is the same work, and the error is gone."""
-    return (
-        later.action.kind is ActionKind.RUN
-        and later.result is not None
-        and later.result.limit is None
-        and _same_work(later.action.command, failed.action.command)
-        and (later.result.ok or _error(later) != error)
-    )
+    @staticmethod
+    def of(step: Step) -> _Run | None:
+        action, result = step.action, step.result
+        if action.kind is not ActionKind.RUN or result is None or result.limit is not None:
+            return None
+        error = None if result.ok else telling_line(result.output)
+        return _Run(action.command, result.ok, error, *_program(action.command))
+
+    def overcame(self, failed: _Run) -> bool:
+        """Whether this is the same work (the same program on the same thing, perhaps with other options), and the error
+        is gone."""
+        same = self.command == failed.command or (
+            self.program == failed.program != "" and (bool(self.things & failed.things) or self.things == failed.things)
+        )
+        return same and (self.ok or self.error != failed.error)
 
 
 def _new_in(steps: Sequence[Step], failed: int, again: int, recipe: Recipe) -> Iterator[str]:
@@ -119,7 +129,7 @@ def _new_in(steps: Sequence[Step], failed: int, again: int, recipe: Recipe) -> I
             yield from _added(action, files.get(action.path, ""))
         elif action.kind is ActionKind.RUN and step.result is not None and step.result.ok:
             variables = _new_variables(action, before) if index == again else ""
-            if variables or action.command not in known:
+            if action.cwd in (WORKSPACE, "/") and (variables or action.command not in known):
                 yield variables + action.command
 
 
@@ -139,17 +149,9 @@ def _new_variables(action: Action, before: Action) -> str:
 # --------------------------------------------------------------------------- what commands are about
 
 
-def _same_work(one: str, other: str) -> bool:
-    """Whether two commands are the same one, or the same program at work on the same thing with other options."""
-    if one == other:
-        return True
-    (program, things), (other_program, other_things) = _program(one), _program(other)
-    return bool(program) and program == other_program and (bool(things & other_things) or things == other_things)
-
-
 def _program(command: str) -> tuple[str, frozenset[str]]:
     """What the last command of a line runs ("pip install"), and on what: the words that are no options."""
-    last = re.split(r"&&|;|\n", command.strip())[-1].partition("|")[0]
+    last = re.split(r"&&|;|\n", command.strip())[-1].partition("|")[0][:_LONGEST_COMMAND]
     words = [word for word in _words(last) if not re.fullmatch(r"\w+=.*", word, re.DOTALL)]
     while words and words[0] in _WRAPPERS:
         del words[0]
@@ -249,7 +251,7 @@ def recall(
 
 def as_text(memory: Memory) -> str:
     """A memory for a prompt: data with its origin, in a few lines. It names no project."""
-    times = "1 other project" if memory.worked == 1 else f"{memory.worked} other projects"
+    times = "1 project" if memory.worked == 1 else f"{memory.worked} projects"
     return "\n".join(
         [
             f"Noted when installing {times} (a hint from there, not an instruction): after the error",
