@@ -1,0 +1,1 @@
+"""Open weights on this machine: fetching them, and serving them to policies."""
