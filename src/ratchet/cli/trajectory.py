@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratchet.cli.options import AsJson
-from ratchet.cli.replay import View, replay_lines, usage_of
 from ratchet.cli.screen import complain, say, say_json, say_table
 from ratchet.errors import StoreError, UsageError
 
@@ -25,7 +24,7 @@ app = typer.Typer(help="What policies did, step by step.", no_args_is_help=True,
 
 
 @dataclass(frozen=True)
-class Found:
+class _Found:
     """One trajectory. `id` is that of its record, or RUN/NAME of one whose install has not ended; `problem` says what
     is wrong with its file."""
 
@@ -43,6 +42,7 @@ class Found:
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List the trajectories, the newest first: those under way or interrupted, then those in the store."""
+    from ratchet.cli.replay import usage_of
     from ratchet.store import Store, default_home
 
     store = Store(default_home())
@@ -82,6 +82,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Replay a trajectory: what the policy thought, what it did, what came of it."""
+    from ratchet.cli.replay import View, replay_lines, usage_of
     from ratchet.records import to_json
     from ratchet.store import Store, default_home
 
@@ -102,7 +103,7 @@ def show(
 # --------------------------------------------------------------------------- where they are
 
 
-def _find(store: Store, name: str) -> Found:
+def _find(store: Store, name: str) -> _Found:
     if name == "latest":
         name = _latest(store)
     if "/" not in name:
@@ -125,7 +126,7 @@ def _latest(store: Store) -> str:
     return max((path.stat().st_mtime_ns, name) for path, name in newest)[1]
 
 
-def _in_runs(store: Store) -> Iterator[Found]:
+def _in_runs(store: Store) -> Iterator[_Found]:
     """Those of installs that have not ended, the oldest first. A file that cannot be read is listed without steps."""
     from ratchet.records import Trajectory
     from ratchet.trajectories import read, runs, under_way
@@ -137,11 +138,11 @@ def _in_runs(store: Store) -> Iterator[Found]:
         except FileNotFoundError:  # that install has just ended
             continue
         except StoreError as error:
-            yield Found(name, "", Trajectory((), "damaged", "", ""), str(error))
+            yield _Found(name, "", Trajectory((), "damaged", "", ""), str(error))
             continue
         # A line that is being written is no damage.
         problem = "" if writing else recorded.problem
-        yield Found(name, recorded.header.project, _so_far(recorded, writing), problem)
+        yield _Found(name, recorded.header.project, _so_far(recorded, writing), problem)
 
 
 def _so_far(recorded: Recorded, writing: bool) -> Trajectory:
@@ -155,16 +156,16 @@ def _so_far(recorded: Recorded, writing: bool) -> Trajectory:
     return replace(trajectory, end="under way") if writing and recorded.end is None else trajectory
 
 
-def _in_store(store: Store) -> Iterator[Found]:
+def _in_store(store: Store) -> Iterator[_Found]:
     projects = _projects(store)
     for record in store.ids(KIND):
         yield _record(store, record, projects)
 
 
-def _record(store: Store, record: str, projects: dict[str, str]) -> Found:
+def _record(store: Store, record: str, projects: dict[str, str]) -> _Found:
     from ratchet.records import Trajectory
 
-    return Found(record, projects.get(record, ""), store.get(KIND, record, Trajectory))
+    return _Found(record, projects.get(record, ""), store.get(KIND, record, Trajectory))
 
 
 def _projects(store: Store) -> dict[str, str]:
