@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ratchet.autoinstall.objections import objection
@@ -40,11 +40,6 @@ class GoalSet:
         return tuple(goal for goal in self.goals if goal not in self.targets)
 
 
-def set_goals(candidates: Sequence[Goal], judge_pristine: Callable[[Goal], Verdict], seed: str) -> GoalSet:
-    """The goals of the floor alone: see `choose_goals`."""
-    return choose_goals((), candidates, judge_pristine, seed)
-
-
 def choose_goals(
     proposed: Sequence[Goal],
     floor: Sequence[Goal],
@@ -73,14 +68,14 @@ def choose_goals(
             chosen.propose(by_command[goal.command], f"{proposer} and {FLOOR}")
         else:
             chosen.propose(goal, proposer, objection(goal))
-    for goal in (*_telling(floor, chosen), *floor):
+    for goal in floor:
+        if chosen.full:
+            break  # no more are judged than are needed
+        if not chosen.passes(goal):
+            chosen.take(goal, FLOOR)
+    for goal in floor:
         chosen.take(goal, FLOOR)
     return chosen.goal_set(suite, seed)
-
-
-def _telling(floor: Sequence[Goal], chosen: _Choice) -> Iterator[Goal]:
-    """Judged one by one, so that no more are than are needed."""
-    return (goal for goal in floor if not chosen.full and not chosen.passes(goal))
 
 
 class _Choice:

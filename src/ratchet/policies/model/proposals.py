@@ -96,10 +96,10 @@ def _proposals(text: str) -> Iterator[Mapping[str, list[str]]]:
                     yield fields
                     fields = {}
                 fields.setdefault(name, []).append(match[2])
-            elif name and not line.strip("-= \t`"):
-                name = "" if name != "command" else name
-            elif name:
+            elif name and (line.strip("-= \t`") or (name == "command" and not line.strip())):
                 fields[name][-1] += f"\n{line}"
+            else:
+                name = ""
         if fields:
             yield fields
 
