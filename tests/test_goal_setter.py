@@ -262,6 +262,14 @@ def test_where_goals_are_missing_it_asks_once_more_and_says_why() -> None:
     assert all(len(step.action.exchanges) == 1 for step in trajectory.steps)
 
 
+def test_the_example_is_no_goal() -> None:
+    setter, model, _ = play("x", "x", "x")
+    example = model.prompts[0][0].content.partition("like this:\n")[2].partition("```\n```")[0] + "```\n"
+    setter, _, _ = play(example + many(4), many(2, start=4))
+    assert [goal.command for goal in setter.goals] == [f"python -m shop.part{number}" for number in range(6)]
+    assert setter.problems == ("`fooshop` is only the example",)
+
+
 def test_a_model_without_any_goal_has_failed() -> None:
     setter, _, trajectory = play(block("ls", "magic"), block("ls", "magic"))
     last = trajectory.steps[-1].action

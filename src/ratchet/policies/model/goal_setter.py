@@ -24,12 +24,14 @@ _REPLY_TOKENS = 1500
 _SURVEY_CHARACTERS = 2500
 _MOST_PROBLEMS_TOLD = 6
 
-_FORM = """\
+# A module that no project has: small models copy examples as they are.
+_EXAMPLE = "fooshop"
+_FORM = f"""\
 ```goal
 kind: import
-command: python -c "import example; print('imported', example.__name__)"
-description: Imports the package and prints its name.
-expect: ^imported example$
+command: cd / && python -c "import {_EXAMPLE}; print('imported', {_EXAMPLE}.__name__)"
+description: Imports the package, not from its sources but as it is installed, and prints its name.
+expect: ^imported {_EXAMPLE}$
 ```
 ```goal
 kind: tests
@@ -113,8 +115,10 @@ class GoalSetter:
         """Add the goals of a submission to those of the one before."""
         goals, problems = parse_goals(text, self._suite)
         known = {goal.command for goal in self.goals}
-        self.goals = (*self.goals, *(goal for goal in goals if goal.command not in known))[:MOST_GOALS]
-        self.problems = (*self.problems, *problems)
+        new = [goal for goal in goals if goal.command not in known and _EXAMPLE not in goal.command]
+        self.goals = (*self.goals, *new)[:MOST_GOALS]
+        copied = [f"`{_EXAMPLE}` is only the example" for goal in goals if _EXAMPLE in goal.command]
+        self.problems = (*self.problems, *copied, *problems)
 
     def _more(self) -> str:
         """What the model is told once, where it proposed too few goals that can be used."""
