@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ratchet.autoinstall.pipeline import Options, autoinstall
+from ratchet.autoinstall.options import Options
+from ratchet.autoinstall.pipeline import autoinstall
 from ratchet.autoinstall.workshop import WORKSPACE, Workshop
 from ratchet.errors import RatchetError
 from ratchet.junit import ReportError, parse

@@ -4,7 +4,8 @@
         ... server.url, server.requests ...
 
 Each request takes the next turn of the script. The script may be a function of the request (the parsed body) instead.
-A request beyond the end of the script is answered with status 400, which no client tries again.
+A request beyond the end of the script is answered with status 400, which no client tries again. What `ChatModel` sends
+to see whether tools are called is answered by the server itself (`tools`), and is in no list.
 """
 
 from __future__ import annotations
@@ -95,9 +96,11 @@ class ModelServer:
         *,
         models: Iterable[Mapping[str, Any]] = ({"id": "test", "object": "model"},),
         props: Mapping[str, Any] | None = None,
+        tools: bool = False,
     ) -> None:
         self._next = script if callable(script) else _one_by_one(script)
         self._lock = threading.Lock()
+        self._probed = tool("ready", {}) if tools else text("I have no tools.")
         self.pages: dict[str, Any] = {"/v1/models": {"object": "list", "data": list(models)}, "/props": props}
         self.requests: list[Request] = []
         self.authorizations: list[str] = []
@@ -111,6 +114,8 @@ class ModelServer:
         return f"http://127.0.0.1:{self._http.server_port}/v1"
 
     def take(self, request: Request, authorization: str) -> Turn:
+        if [offered["function"]["name"] for offered in request.get("tools", ())] == ["ready"]:
+            return self._probed
         with self._lock:
             self.requests.append(request)
             self.authorizations.append(authorization)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.autoinstall.pipeline import Options, autoinstall
+from ratchet.autoinstall.options import Options
+from ratchet.autoinstall.pipeline import autoinstall
 from ratchet.autoinstall.verify import environment_layers, judge_pristine, verify
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.records import Environment, Goal, GoalKind, Install, Limits, Outcome

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.autoinstall.pipeline import Options, autoinstall
+from ratchet.autoinstall.options import Options
+from ratchet.autoinstall.pipeline import autoinstall
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.events import Event
 from ratchet.records import Limits, Reason

@@ -223,10 +223,19 @@ def test_what_a_server_refuses_is_left_out_from_then_on(complaint: str, gone: se
 def test_a_server_without_tools_is_asked_without_them(refusal: Turn) -> None:
     with ModelServer([refusal, text("ok")]) as server:
         chat = model(server)
-        assert chat.uses_tools
         assert chat.reply(HELLO, stage="test", tools=TOOLS).text == "ok"
         assert not chat.uses_tools
     assert "tools" not in server.requests[1]
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_whether_a_model_calls_tools_is_tried_once(able: bool) -> None:
+    meter, heard = Meter(), list[str]()
+    with ModelServer(tools=able) as server:
+        chat = model(server, meter=meter, on_text=heard.append)
+        assert [chat.uses_tools, chat.uses_tools] == [able, able]
+    assert meter.usage["probe"].calls == 1
+    assert heard == []
 
 
 def test_tools_that_were_demanded_are_not_dropped() -> None:
@@ -475,6 +484,24 @@ def test_a_key_that_cannot_be_one_is_refused_unseen(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UsageError, match="OPENAI_API_KEY") as caught:
         ask("http://127.0.0.1:9/v1")
     assert KEY not in str(caught.value)
+
+
+def test_an_interrupt_ends_the_call_at_once() -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with ModelServer([text("hello"), text("never")]) as server, pytest.raises(KeyboardInterrupt):
+        ask(server, on_text=interrupt)
+    assert len(server.requests) == 1
+
+
+def test_a_proxy_for_the_world_does_not_hide_a_server_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with ModelServer([text("ok")]) as server:
+        assert ask(server).text == "ok"
 
 
 # --------------------------------------------------------------------------- the context

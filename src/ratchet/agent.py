@@ -32,7 +32,7 @@ def run_agent(
     *,
     checkpoints: bool = False,
     recorded: Sequence[Step] = (),
-    on_step: Callable[[Step], None] = lambda _: None,
+    on_step: Callable[[int, Step], None] = lambda _number, _step: None,
     on_action: Callable[[Action], None] = lambda _: None,
     on_output: Callable[[bytes], None] | None = None,
 ) -> Trajectory:
@@ -41,7 +41,8 @@ def run_agent(
     With `checkpoints` there is one before everything that changes a file: a ROLLBACK can go back to each, and steps
     say whether they changed anything. Processes left in the background end with their command then.
     `recorded` are the steps of an earlier run that was ended from outside. The policy, which has to decide the same
-    again, gets their results; only what changed files is done again, and `on_step` is not told of them.
+    again, gets their results; only what changed files is done again. `on_step` is told of the others, each with its
+    number, counted from 0.
     """
     tracks = _Tracks(sandbox, checkpoints)
     deadline = time.monotonic() + limits.seconds
@@ -63,10 +64,10 @@ def run_agent(
         else:
             recorded = ()  # what follows in the record belongs to another course of things
             steps.append(Step(action, result, changed))
-            on_step(steps[-1])
+            on_step(len(steps) - 1, steps[-1])
         if action.kind is ActionKind.SUBMIT:
             return Trajectory(tuple(steps), "submitted")
-        left = Observation(steps[-1].result, limits.steps - len(steps), deadline - time.monotonic(), changed)
+        left = Observation(steps[-1].result, limits.steps - len(steps), deadline - time.monotonic(), steps[-1].changed)
         if left.steps_left <= 0 or left.seconds_left <= 0:
             return Trajectory(tuple(steps), "out of steps" if left.steps_left <= 0 else "out of time")
         observation = left
@@ -176,6 +177,18 @@ def _recipe_step(action: Action, result: CommandResult, changed: bool | None) ->
         timeout_s=action.timeout_s or RecipeStep.timeout_s,
         note=action.note,
     )
+
+
+def without_model(trajectory: Trajectory) -> tuple[RecipeStep, ...]:
+    """The steps of a recipe that were done before a model had its first word."""
+    steps = trajectory.steps
+    end = next((number for number, step in enumerate(steps) if step.action.exchanges), len(steps))
+    return distill(replace(trajectory, steps=steps[:end])).steps
+
+
+def failed_once(step: RecipeStep) -> bool:
+    """Whether a step of a distilled recipe failed where it was first done, and may fail again."""
+    return step.command.startswith("sh -c ") and step.command.endswith(" || true")
 
 
 def _undo(done: list[tuple[RecipeStep | None, bool]], undo: int) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.agent import AgentLimits, distill, run_agent
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.protocols import Policy
-from ratchet.records import Action, ActionKind, Base, Checkout, Limits, Reason, Recipe, Step, Trajectory
+from ratchet.policies.budget import Meter
+from ratchet.policies.model.resumed import ResumedModel
+from ratchet.protocols import Model, Policy, Sandbox
+from ratchet.records import Action, ActionKind, Base, Checkout, Exchange, Limits, Reason, Recipe, Step, Trajectory
+from ratchet.trajectories import TrajectoryLog
 
 
 @dataclass(frozen=True)
@@ -29,16 +32,36 @@ def construct(
     limits: Limits,
     agent_limits: AgentLimits,
     cache: Path,
+    log: TrajectoryLog | None = None,
 ) -> Built:
-    """Let `builder` work in a sandbox of the install phase that starts from base and checkout."""
+    """Let `builder` work in a sandbox of the install phase that starts from base and checkout.
+
+    With `log` it is a model's work: written there as it happens, taken up where the log ends, with checkpoints."""
+    with workshop.online(workshop.pristine_layers(base, checkout), limits, cache) as sandbox:
+        trajectory = act(workshop, builder, sandbox, agent_limits, log)
+    last = trajectory.steps[-1].action if trajectory.steps else None
+    if trajectory.end != "submitted" or last is None:
+        return Built(trajectory, Recipe(), Reason.POLICY_GAVE_UP, f"the builder was ended: {trajectory.end}")
+    if not last.ok:
+        return Built(trajectory, Recipe(), last.reason or Reason.POLICY_GAVE_UP, last.detail)
+    return Built(trajectory, distill(trajectory), None, "")
+
+
+def act(
+    workshop: Workshop, policy: Policy, sandbox: Sandbox, limits: AgentLimits, log: TrajectoryLog | None
+) -> Trajectory:
+    """Run a policy in a sandbox, with what it does in the log of events, and in its own log where there is one."""
     events = workshop.events
 
     def on_action(action: Action) -> None:
         if action.kind is ActionKind.RUN:
             events.emit("command", sandbox=sandbox.name, command=action.command, note=action.note)
 
-    def on_step(step: Step) -> None:
-        if step.result is not None:
+    def on_step(number: int, step: Step) -> None:
+        if log is not None:
+            log.back_to(number)
+            log.step(step)
+        if step.result is not None and step.action.kind is ActionKind.RUN:
             events.emit(
                 "command.end",
                 command=step.action.command,
@@ -47,18 +70,36 @@ def construct(
                 seconds=round(step.result.seconds, 2),
             )
 
-    with workshop.online(workshop.pristine_layers(base, checkout), limits, cache) as sandbox:
-        trajectory = run_agent(
-            builder,
-            sandbox,
-            agent_limits,
-            on_step=on_step,
-            on_action=on_action,
-            on_output=workshop.show,
+    trajectory = run_agent(
+        policy,
+        sandbox,
+        limits,
+        checkpoints=log is not None,
+        recorded=log.recorded.steps if log is not None else (),
+        on_step=on_step,
+        on_action=on_action,
+        on_output=workshop.show,
+    )
+    if log is None:
+        return trajectory
+    log.finish(trajectory.end)
+    header = log.recorded.header
+    return replace(trajectory, role=header.role, policy=header.policy)
+
+
+def resume(workshop: Workshop, model: Model, log: TrajectoryLog, meter: Meter) -> ResumedModel:
+    """`model`, for the work whose trajectory is `log`: what it answered there already is not asked again."""
+
+    def on_exchange(exchange: Exchange) -> None:
+        log.exchange(exchange)
+        reply = exchange.reply
+        workshop.events.emit(
+            "model",
+            role=log.recorded.header.role,
+            model=exchange.model,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            seconds=round(reply.seconds, 2),
         )
-    last = trajectory.steps[-1].action if trajectory.steps else None
-    if trajectory.end != "submitted" or last is None:
-        return Built(trajectory, Recipe(), Reason.POLICY_GAVE_UP, f"the builder was ended: {trajectory.end}")
-    if not last.ok:
-        return Built(trajectory, Recipe(), last.reason or Reason.POLICY_GAVE_UP, last.detail)
-    return Built(trajectory, distill(trajectory), None, "")
+
+    return ResumedModel(model, log.recorded.exchanges, on_exchange, meter)

@@ -25,6 +25,7 @@ def minimise(
     *,
     release: Callable[[Held], None],
     idle: frozenset[int] = frozenset(),
+    fixed: frozenset[int] = frozenset(),
     most_tries: int = 24,
     seconds: float = 3600.0,
     on_try: Callable[[Recipe, bool], None] = lambda _recipe, _held: None,
@@ -33,9 +34,9 @@ def minimise(
 
     `holds` replays a recipe in a new sandbox and judges the targets: something (a layer, verdicts) where they pass,
     None where not. What it gave is handed to `release` once something smaller holds. `idle` are the indices of steps
-    that are known to have changed nothing: they are dropped first, all at once. At most `most_tries` recipes are tried,
-    none twice, and none is begun after `seconds`; within them the result is the same each time, and after enough of
-    them no single step can be dropped. `on_try` is told of each try and whether it held.
+    that probably do not matter: they are dropped first, all at once. Those of `fixed` are never dropped. At most
+    `most_tries` recipes are tried, none twice, and none is begun after `seconds`; within them the result is the same
+    each time, and after enough of them no single step can be dropped. `on_try` is told of each try and whether it held.
     """
     deadline = time.monotonic() + seconds
     kept = tuple(range(len(recipe.steps)))
@@ -50,7 +51,7 @@ def minimise(
     held = attempt(kept)
     if held is None:
         return None
-    search = _search(kept, idle)
+    search = _search(kept, idle, fixed)
     candidate = next(search, None)
     try:
         while candidate is not None and len(tried) < most_tries and time.monotonic() < deadline:
@@ -66,10 +67,19 @@ def minimise(
     return replace(recipe, steps=tuple(recipe.steps[index] for index in kept)), held
 
 
-def _search(kept: tuple[int, ...], idle: frozenset[int]) -> Generator[tuple[int, ...], bool, None]:
+def _search(
+    every: tuple[int, ...], idle: frozenset[int], fixed: frozenset[int]
+) -> Generator[tuple[int, ...], bool, None]:
     """The steps to keep next, as indices; is told whether they held."""
+
+    def with_fixed(free: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted({*free, *fixed}))
+
+    kept = tuple(index for index in every if index not in fixed)  # of those that may go
+    if not kept:
+        return
     less = tuple(index for index in kept if index not in idle)
-    if less != kept and (yield less):
+    if less != kept and (yield with_fixed(less)):
         kept = less
     size = max(1, len(kept) // 2)
     while True:
@@ -78,7 +88,7 @@ def _search(kept: tuple[int, ...], idle: frozenset[int]) -> Generator[tuple[int,
         while end > 0:
             start = max(0, end - size)
             less = kept[:start] + kept[end:]
-            if (yield less):
+            if (yield with_fixed(less)):
                 kept, dropped = less, True
             end = start
         if size == 1 and not dropped:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ratchet.agent import AgentLimits
+from ratchet.agent import failed_once, without_model
 from ratchet.autoinstall.audit import (
     audit_tests,
     damages,
@@ -24,16 +24,21 @@ from ratchet.autoinstall.audit import (
     sabotage,
     weak_targets,
 )
+from ratchet.autoinstall.builders import Builders, needs_model, repairs_of
 from ratchet.autoinstall.construct import construct
-from ratchet.autoinstall.goals import GoalSet, set_goals
-from ratchet.autoinstall.verify import judge, judge_in, judge_pristine, replay, start
+from ratchet.autoinstall.goal_setting import set_goals_of
+from ratchet.autoinstall.goals import GoalSet
+from ratchet.autoinstall.journal import Journal, open_journal
+from ratchet.autoinstall.memory import lessons_of, remember
+from ratchet.autoinstall.minimise import minimise
+from ratchet.autoinstall.options import Options, Roles
+from ratchet.autoinstall.verify import judge, judge_in, replay, start
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.errors import SandboxError
-from ratchet.policies.rules.builder import RulesBuilder
+from ratchet.policies.model.judge import ModelJudge
 from ratchet.policies.rules.goals import propose_goals
-from ratchet.policies.rules.planning import Lesson, next_plan, rank_pythons
-from ratchet.policies.rules.repairs import Context
-from ratchet.protocols import Sandbox
+from ratchet.policies.rules.planning import Lesson, rank_pythons
+from ratchet.protocols import Policy, Sandbox
 from ratchet.records import (
     Attempt,
     Audit,
@@ -43,9 +48,10 @@ from ratchet.records import (
     Goal,
     GoalKind,
     Install,
-    Limits,
+    Opinion,
     Reason,
     Recipe,
+    RecipeStep,
     Survey,
     TestRun,
     Verdict,
@@ -53,24 +59,16 @@ from ratchet.records import (
 )
 from ratchet.sources import fetch
 from ratchet.survey import survey as make_survey
+from ratchet.trajectories import Header, TrajectoryLog
 
-GENERATION = "0"
-
-
-@dataclass(frozen=True)
-class Options:
-    """How an install is done. `base` names a base or a Debian suite (None: one that has the Python that the project
-    wants); `fresh` builds again although a verified environment is there."""
-
-    max_attempts: int = 5
-    limits: Limits = Limits()
-    agent: AgentLimits = AgentLimits()
-    base: str | None = None
-    fresh: bool = False
+# What shortening a model's recipe may take: each try is a whole replay.
+_MOST_TRIES = 8
+_MINIMISE_S = 1800.0
 
 
-def autoinstall(source: str, workshop: Workshop, options: Options = Options()) -> Install:
+def autoinstall(source: str, workshop: Workshop, options: Options | None = None) -> Install:
     """Turn `source` into a verified environment, or discard it with a reason. Both are values, and both are stored."""
+    options = options or Options()
     workshop.events.emit("install.start", source=source)
     clock = Clock(workshop)
     with clock.stage("fetch"):
@@ -79,9 +77,17 @@ def autoinstall(source: str, workshop: Workshop, options: Options = Options()) -
     if not options.fresh and known is not None and _can_be_used(known, workshop, options):
         install = replace(known, source=source, reused=True)
     else:
-        with workshop.store.cache(checkout.id) as cache:
-            install = _Autoinstall(source, checkout, workshop, options, clock, cache).run()
-        record = workshop.store.put("install", install)
+        with ExitStack() as held:
+            cache = held.enter_context(workshop.store.cache(checkout.id))
+            journal = Journal(None, workshop.store)
+            if options.roles.models:
+                key = options.key(checkout.id)
+                journal = held.enter_context(open_journal(workshop.store, key, fresh=options.fresh))
+            workshop = _with_judge(workshop, options)
+            install = _Autoinstall(source, checkout, workshop, options, clock, cache, journal).run()
+            record = workshop.store.put("install", install)
+            if install.reason is not Reason.BUDGET_SPENT:
+                journal.remove()
         if install.environment or known is None or not known.environment:
             workshop.store.link("install", checkout.id, record)
     workshop.events.emit("install.end", environment=install.environment, reason=install.reason, detail=install.detail)
@@ -93,7 +99,18 @@ def _can_be_used(known: Install, workshop: Workshop, options: Options) -> bool:
     if known.environment not in workshop.store.ids("environment"):
         return False
     environment = workshop.store.get("environment", known.environment or "", Environment)
-    return options.base in (None, environment.base.name) and workshop.layers.exists(environment.layer)
+    asked_for = options.roles == Roles() or environment.generation == options.roles.generation
+    return options.base in (None, environment.base.name) and asked_for and workshop.layers.exists(environment.layer)
+
+
+def _with_judge(workshop: Workshop, options: Options) -> Workshop:
+    if options.roles.judge is None:
+        return workshop
+
+    def on_opinion(goal: Goal, opinion: Opinion) -> None:
+        workshop.events.emit("opinion", goal=goal.command, holds=opinion.holds, why=opinion.why, quote=opinion.quote)
+
+    return replace(workshop, judge=ModelJudge(options.roles.judge), on_opinion=on_opinion)
 
 
 @dataclass
@@ -113,6 +130,24 @@ class Clock:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 2)
 
 
+@dataclass(frozen=True)
+class Proven:
+    """What a replay proved: the recipe, the layer that it left, and the targets' verdicts there."""
+
+    base: Base
+    recipe: Recipe
+    layer: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """An attempt that is over, as the journal keeps it."""
+
+    attempt: Attempt
+    lesson: Lesson
+
+
 @dataclass
 class _Autoinstall:
     source: str
@@ -121,11 +156,12 @@ class _Autoinstall:
     options: Options
     clock: Clock
     cache: Path
+    journal: Journal
     attempts: list[Attempt] = field(default_factory=list)
-    lessons: list[Lesson] = field(default_factory=list)
+    memories_offered: list[str] = field(default_factory=list)
+    trajectories: list[str] = field(default_factory=list)
 
     def run(self) -> Install:
-        self.now = datetime.now(UTC)
         if not self.checkout.files:
             return self._discard(Reason.EMPTY_CHECKOUT, "the checkout holds no files")
         with self.clock.stage("survey"):
@@ -134,78 +170,92 @@ class _Autoinstall:
         if unusable is not None:
             return self._discard(*unusable)
         pythons = self._pythons()
-        if not rank_pythons(self.survey, self.checkout, pythons):
+        ranked = rank_pythons(self.survey, self.checkout, pythons)
+        if not ranked:
             wanted = self.survey.first("requires-python")
             return self._discard(
                 Reason.PYTHON_UNAVAILABLE, f"it requires Python {wanted}; there are bases for {', '.join(pythons)}"
             )
         with self.clock.stage("goals"):
-            goals = self._set_goals(pythons)
+            goals, looked = set_goals_of(
+                self.workshop, self._base(ranked[0]), self.checkout, self.survey, self.options, self.journal
+            )
+        self.trajectories += filter(None, [looked])
         if not goals.targets:
             return self._discard(
                 Reason.NO_DISCRIMINATING_GOALS, "every goal that runs tests passes before anything is installed", goals
             )
-        built = self._construct_and_replay(goals, pythons)
-        if built is None:
+        proven = self.journal.load("proven", Proven) or self._construct_and_replay(goals, pythons)
+        if proven is None:
             last = self.attempts[-1]
             return self._discard(last.reason or Reason.TARGETS_FAILED, last.detail, goals, last.verdicts)
-        return self._verified(goals, *built)
-
-    # ------------------------------------------------------------------ stage 1
-
-    def _set_goals(self, pythons: tuple[str, ...]) -> GoalSet:
-        first = rank_pythons(self.survey, self.checkout, pythons)[0]
-        layers = self.workshop.pristine_layers(self._base(first), self.checkout)
-        time_s = self.options.limits.time_s
-        candidates = [
-            replace(goal, timeout_s=max(goal.timeout_s, time_s)) if goal.kind is GoalKind.TESTS else goal
-            for goal in propose_goals(self.survey, self.checkout)
-        ]
-
-        def pristine(goal: Goal) -> Verdict:
-            return judge_pristine(self.workshop, layers, goal, self.options.limits)
-
-        return set_goals(candidates, pristine, seed=self.checkout.id)
+        return self._verified(goals, proven)
 
     # ------------------------------------------------------------------ stage 2 and replay
 
-    def _construct_and_replay(
-        self, goals: GoalSet, pythons: tuple[str, ...]
-    ) -> tuple[Base, Recipe, str, tuple[Verdict, ...]] | None:
+    def _construct_and_replay(self, goals: GoalSet, pythons: tuple[str, ...]) -> Proven | None:
+        began = self.journal.began
+        builders = Builders(
+            self.workshop, self.options, self.survey, self.checkout, goals.targets, pythons, began, self.attempts
+        )
+        self.memories_offered = builders.memories_offered
         for number in range(1, self.options.max_attempts + 1):
-            plan = next_plan(self.survey, self.checkout, pythons, self.now, self.lessons)
+            ended = self.journal.load(f"attempt-{number}", _Ended)
+            if ended is not None:
+                builders.attempts.append(ended.attempt)
+                builders.lessons.append(ended.lesson)
+                continue
+            plan = builders.next_plan()
             if plan is None:
                 break
-            began = time.monotonic()
-            base = self._base(plan.python)
-            context = Context(self.survey, self.checkout, pythons, self.workshop.contents(base))
-            builder = RulesBuilder(plan, goals.targets, context, self.now)
-            with self.clock.stage("construction", number):
-                built = construct(
-                    self.workshop, builder, base, self.checkout, self.options.limits, self.options.agent, self.cache
-                )
-            for repair in builder.repairs:
-                self.workshop.events.emit("repair", key=repair.key, note=repair.note)
-            reason, detail = built.reason, built.detail
-            verdicts: tuple[Verdict, ...] = ()
-            layer: str | None = None
-            if reason is None:
-                with self.clock.stage("replay", number):
-                    reason, detail, verdicts, layer = self._replay(goals, base, built.recipe)
-            trajectory = self.workshop.store.put("trajectory", built.trajectory)
-            kept = _without_cases(verdicts)
-            self.attempts.append(
-                Attempt(number, base.name, reason, detail, built.recipe, kept, time.monotonic() - began, trajectory)
-            )
-            self.workshop.events.emit("attempt", number=number, reason=reason, detail=detail)
-            if reason is None and layer is not None:
-                return base, built.recipe, layer, verdicts
-            self.lessons.append(builder.lesson or Lesson(builder.plan, reason or Reason.REPLAY_DIFFERS, detail))
+            with ExitStack() as held:
+                base = self._base(plan.python)
+                path = self.journal.trajectory(f"builder-{number}")
+                log = held.enter_context(TrajectoryLog(path, self._header(number))) if path is not None else None
+                builder = builders.make(plan, base, log)
+                attempt, proven = self._attempt(number, goals, base, builder, log)
+            if proven is not None:
+                self.attempts.append(attempt)
+                self.journal.save("proven", proven)
+                return proven
+            builders.learn(builder, plan, attempt)
+            if attempt.reason is Reason.BUDGET_SPENT:
+                break
+            self.journal.save(f"attempt-{number}", _Ended(attempt, builders.lessons[-1]))
         return None
+
+    def _attempt(
+        self, number: int, goals: GoalSet, base: Base, builder: Policy, log: TrajectoryLog | None
+    ) -> tuple[Attempt, Proven | None]:
+        began = time.monotonic()
+        limits = self.options.limits
+        with self.clock.stage("construction", number):
+            built = construct(self.workshop, builder, base, self.checkout, limits, self.options.agent, self.cache, log)
+        for repair in repairs_of(builder):
+            self.workshop.events.emit("repair", key=repair.key, note=repair.note)
+        reason, detail = built.reason, built.detail
+        verdicts: tuple[Verdict, ...] = ()
+        proven: Proven | None = None
+        if reason is None:
+            with self.clock.stage("replay", number):
+                reason, detail, verdicts, proven = self._replay(goals, base, built.recipe)
+        if proven is not None and needs_model(builder):
+            with self.clock.stage("minimise", number):
+                proven = self._minimise(goals, proven, fixed=without_model(built.trajectory))
+        if proven is not None and self.options.memory:
+            names = self.survey.values("import-name")
+            lessons = lessons_of(built.trajectory, proven.recipe, project=self._project, names=names)
+            remember(self.workshop.store, lessons)
+        trajectory = self.workshop.store.put("trajectory", built.trajectory)
+        recipe = proven.recipe if proven is not None else built.recipe
+        kept = _without_cases(verdicts)
+        attempt = Attempt(number, base.name, reason, detail, recipe, kept, time.monotonic() - began, trajectory)
+        self.workshop.events.emit("attempt", number=number, reason=reason, detail=detail)
+        return attempt, proven
 
     def _replay(
         self, goals: GoalSet, base: Base, recipe: Recipe
-    ) -> tuple[Reason | None, str, tuple[Verdict, ...], str | None]:
+    ) -> tuple[Reason | None, str, tuple[Verdict, ...], Proven | None]:
         replayed = replay(self.workshop, base, self.checkout, recipe, self.options.limits, self.cache)
         if replayed.network_failed:  # the world's fault or ours, and not the recipe's
             replayed = replay(self.workshop, base, self.checkout, recipe, self.options.limits, self.cache)
@@ -215,15 +265,37 @@ class _Autoinstall:
         verdicts = tuple(judge(self.workshop, layers, goal, recipe, self.options.limits) for goal in goals.targets)
         failed = next((verdict for verdict in verdicts if not verdict.passed), None)
         if failed is None:
-            return None, "", verdicts, replayed.layer
+            return None, "", verdicts, Proven(base, recipe, replayed.layer, verdicts)
         self.workshop.layers.remove(replayed.layer)
         return Reason.REPLAY_DIFFERS, f"on fresh replay {failed.why}", verdicts, None
 
+    def _minimise(self, goals: GoalSet, proven: Proven, fixed: tuple[RecipeStep, ...]) -> Proven:
+        """A recipe without those steps of a model that did not matter, those that failed first of all."""
+        known = [proven]
+        steps = list(enumerate(proven.recipe.steps))
+
+        def holds(recipe: Recipe) -> Proven | None:
+            return known.pop() if known else self._replay(goals, proven.base, recipe)[3]
+
+        smaller = minimise(
+            proven.recipe,
+            holds,
+            release=lambda other: self.workshop.layers.remove(other.layer),
+            idle=frozenset(number for number, step in steps if failed_once(step)),
+            fixed=frozenset(number for number, step in steps if step in fixed),
+            most_tries=_MOST_TRIES,
+            seconds=_MINIMISE_S,
+        )
+        return smaller[1] if smaller is not None else proven
+
+    def _header(self, number: int) -> Header:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return Header("builder", self.options.roles.builder.name, self.checkout.id, self._project, number, now)
+
     # ------------------------------------------------------------------ audit
 
-    def _verified(
-        self, goals: GoalSet, base: Base, recipe: Recipe, layer: str, verdicts: tuple[Verdict, ...]
-    ) -> Install:
+    def _verified(self, goals: GoalSet, proven: Proven) -> Install:
+        base, recipe, layer, verdicts = proven.base, proven.recipe, proven.layer, proven.verdicts
         layers = (*self.workshop.pristine_layers(base, self.checkout), layer)
         limits = self.options.limits
 
@@ -241,7 +313,7 @@ class _Autoinstall:
         with self.clock.stage("sabotage"):
             sabotages = sabotage(
                 open_fork,
-                lambda sandbox, goal: judge_in(sandbox, goal, recipe.env),
+                lambda sandbox, goal: judge_in(self.workshop, sandbox, goal, recipe.env),
                 damages(self.survey, recipe),
                 goals.targets,
                 seconds,
@@ -259,7 +331,7 @@ class _Autoinstall:
             python, debian = resolved_packages(sandbox, recipe.env)
         environment = Environment(
             id=content_id([base.id, self.checkout.id, recipe, goals.goals])[:32],
-            name=self.survey.first("project-name") or self.checkout.name,
+            name=self._project,
             base=base,
             checkout=self.checkout,
             recipe=recipe,
@@ -270,7 +342,7 @@ class _Autoinstall:
             audit=audit,
             python_packages=python,
             debian_packages=debian,
-            generation=GENERATION,
+            generation=self.options.roles.generation,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=dict(self.clock.seconds),
             limits=limits,
@@ -282,6 +354,10 @@ class _Autoinstall:
         return self._install(goals, verdicts, None, "", environment.id, audit)
 
     # ------------------------------------------------------------------ small things
+
+    @property
+    def _project(self) -> str:
+        return self.survey.first("project-name") or self.checkout.name
 
     def _pythons(self) -> tuple[str, ...]:
         return self._base("").pythons if self.options.base else self.workshop.pythons()
@@ -317,6 +393,10 @@ class _Autoinstall:
             audit=audit,
             replayed=environment is not None,
             seconds=dict(self.clock.seconds),
+            usage=self.options.meter.usage,
+            goal_origins=goals.origins if goals else {},
+            memories_offered=tuple(self.memories_offered),
+            trajectories=tuple(self.trajectories),
         )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ratchet.actions import write_file
 from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
+from ratchet.policies.model.judge import needs_judge
 from ratchet.protocols import Sandbox
 from ratchet.records import Base, Checkout, CommandResult, Environment, Goal, Limits, Recipe, RecipeStep, Verdict
 from ratchet.verdicts import decide
@@ -82,7 +83,7 @@ def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe,
         if started is not None and not started.ok:
             verdict = decide(goal, started)
             return Verdict(goal.id, False, f"the start script failed: {verdict.why}", verdict.evidence)
-        verdict = judge_in(sandbox, goal, recipe.env)
+        verdict = judge_in(workshop, sandbox, goal, recipe.env)
     workshop.events.emit("command.end", exit_status=verdict.exit_status, seconds=round(verdict.seconds, 2))
     workshop.events.emit("verdict", goal=goal.command, passed=verdict.passed, why=verdict.why)
     return verdict
@@ -92,11 +93,12 @@ def judge_pristine(workshop: Workshop, layers: Sequence[str], goal: Goal, limits
     """Judge one goal where nothing was installed: in base and checkout alone."""
     with workshop.offline(layers, limits) as sandbox:
         sandbox.run(_GIVE_PYTHON)
-        return judge_in(sandbox, goal, {})
+        return judge_in(workshop, sandbox, goal, {})
 
 
-def judge_in(sandbox: Sandbox, goal: Goal, env: Mapping[str, str]) -> Verdict:
-    """Judge one goal in a sandbox that is open already."""
+def judge_in(workshop: Workshop, sandbox: Sandbox, goal: Goal, env: Mapping[str, str]) -> Verdict:
+    """Judge one goal in a sandbox that is open already: by what a machine can check, and only where that holds and
+    nothing but prose is left, by the judge. Without one, or when it cannot tell, that is no pass."""
     report_path = goal.expectation.report
     if report_path is not None:
         sandbox.run(f"rm -rf {report_path}", user="root")
@@ -107,7 +109,15 @@ def judge_in(sandbox: Sandbox, goal: Goal, env: Mapping[str, str]) -> Verdict:
             report = sandbox.read(report_path, max_bytes=_LARGEST_REPORT_BYTES)
         except FileNotFoundError:
             report = None
-    return decide(goal, result, report)
+    verdict = decide(goal, result, report)
+    if not verdict.passed or not needs_judge(goal):
+        return verdict
+    if workshop.judge is None:
+        return replace(verdict, passed=False, why="only prose describes its output, and there is no judge")
+    opinion = workshop.judge.compare(goal, result)
+    workshop.on_opinion(goal, opinion)
+    why = opinion.why if opinion.holds is not None else f"the judge cannot tell: {opinion.why}"
+    return replace(verdict, passed=opinion.holds is True, why=why, evidence=opinion.quote or verdict.evidence)
 
 
 def start(sandbox: Sandbox, recipe: Recipe) -> CommandResult | None:

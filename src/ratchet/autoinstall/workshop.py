@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.events import Event, Events
-from ratchet.protocols import Sandbox
-from ratchet.records import Base, Checkout, Limits, Network, SandboxSpec
+from ratchet.protocols import Judge, Sandbox
+from ratchet.records import Base, Checkout, Goal, Limits, Network, Opinion, SandboxSpec
 from ratchet.sandbox.bases import BASE_USER, SUITE_PYTHONS, ensure_base, find_base, list_bases, load
 from ratchet.sandbox.clients import ClientSettings, read_clients
 from ratchet.sandbox.debian_contents import ContentsIndex
@@ -24,7 +24,8 @@ WORKSPACE = "/workspace"
 
 @dataclass(frozen=True)
 class Workshop:
-    """Opened with `Workshop.open`, for as long as its context lasts. Meanwhile nothing of the store is collected."""
+    """Opened with `Workshop.open`, for as long as its context lasts. Meanwhile nothing of the store is collected.
+    `judge` is asked where only prose describes a goal, and `on_opinion` told what it thinks."""
 
     home: Path
     store: Store
@@ -34,6 +35,8 @@ class Workshop:
     network: AllowlistNetwork
     clients: ClientSettings
     allowed_hosts: tuple[str, ...] = ()
+    judge: Judge | None = None
+    on_opinion: Callable[[Goal, Opinion], None] = lambda _goal, _opinion: None
 
     @staticmethod
     @contextmanager

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ratchet.cli import base, doctor, env, gc, install, survey
+from ratchet.cli import base, doctor, env, gc, install, memory, model, serve, survey, trajectory
 from ratchet.cli.screen import ExitCode, clean
 from ratchet.errors import RatchetError
 
@@ -30,6 +30,10 @@ app.command("install")(install.install)
 app.command("survey")(survey.survey)
 app.add_typer(env.app, name="env")
 app.add_typer(base.app, name="base")
+app.add_typer(model.app, name="model")
+app.command("serve")(serve.serve)
+app.add_typer(trajectory.app, name="trajectory")
+app.add_typer(memory.app, name="memory")
 app.command("doctor")(doctor.doctor)
 app.command("gc")(gc.gc)
 

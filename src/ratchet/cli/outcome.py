@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ratchet.records import Audit, Environment, Goal, Install, Outcome, Verdict
+from ratchet.records import Audit, Environment, Goal, Install, Outcome, Verdict, to_json
 
 NOT_RUN = "not run"
 
@@ -18,6 +18,7 @@ def to_object(install: Install) -> dict[str, Any]:
     goals = [_goal(goal, final.get(goal.id)) for goal in install.goals]
     for entry, goal in zip(goals, install.goals, strict=True):
         before = pristine.get(goal.id)
+        entry["origin"] = install.goal_origins.get(goal.id, "rules")
         entry["pristine"] = {"passed": before.passed, "why": before.why} if before else None
     return {
         "status": "verified" if install.environment else "discarded",
@@ -39,6 +40,8 @@ def to_object(install: Install) -> dict[str, Any]:
         "replayed": install.replayed,
         "sabotage": _sabotage(audit),
         "seconds": {stage: round(seconds, 2) for stage, seconds in install.seconds.items()},
+        "usage": {stage: to_json(used) for stage, used in install.usage.items()},
+        "memories_offered": len(install.memories_offered),
     }
 
 

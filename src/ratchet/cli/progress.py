@@ -112,6 +112,21 @@ class Board:
         mark, style = ("✓", "success") if passed else ("✗", "failure")
         return [(f"{mark} {goal}: {why}" if why else f"{mark} {goal}", style)]
 
+    def _model(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        tokens, seconds = int(data.get("completion_tokens") or 0), float(data.get("seconds") or 0.0)
+        return [(f"  the model wrote {plural(tokens, 'token')} in {duration(seconds)}", "detail")]
+
+    def _takeover(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        return [(f"the rules gave up; {one_line(str(data.get('policy', '')), 80)} goes on from here", "repair")]
+
+    def _goal_rejected(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        goal, why = command_line(str(data.get("goal", "")), 100), one_line(str(data.get("why") or ""))
+        return [(f"proposed and not taken: {goal}: {why}", "detail")]
+
+    def _opinion(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        holds = {True: "holds", False: "does not hold", None: "cannot tell"}[data.get("holds")]
+        return [(f"judge: {command_line(str(data.get('goal', '')), 100)}: {holds}", "detail")]
+
     def _proxy(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
         self.requests += 1
         host = one_line(str(data.get("host", "")), 80)

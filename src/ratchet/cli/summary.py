@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ratchet.cli.outcome import NOT_RUN, final_verdicts, held_out
 from ratchet.cli.screen import clean, command_line, duration, one_line, plural
-from ratchet.records import Audit, Environment, Goal, Install, Outcome, Verdict
+from ratchet.records import Audit, Environment, Goal, Install, Outcome, Usage, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,6 +77,8 @@ def _figures(install: Install, seconds: float) -> Table:
     if install.audit:
         grid.add_row("tests", Text(tests_line(install.audit)))
         grid.add_row("sabotage", Text(sabotage_line(install.audit)))
+    if install.usage:
+        grid.add_row("models", Text(usage_line(install.usage)))
     attempts = plural(len(install.attempts), "attempt")
     grid.add_row("attempts", Text(f"{attempts}; {'replayed from the base' if install.replayed else 'not replayed'}"))
     if install.reused:
@@ -87,6 +89,15 @@ def _figures(install: Install, seconds: float) -> Table:
     if install.environment:
         grid.add_row("environment", Text(install.environment[:12], "bold"))
     return grid
+
+
+def usage_line(usage: Mapping[str, Usage]) -> str:
+    """ "goals 12 calls, 9,100 tokens, 2 min 3 s; construction …"."""
+    parts = []
+    for stage, used in usage.items():
+        cost = f", cost {used.cost:.4f}" if used.cost else ""
+        parts.append(f"{stage} {plural(used.calls, 'call')}, {used.tokens:,} tokens{cost}, {duration(used.seconds)}")
+    return "; ".join(parts)
 
 
 def tests_line(audit: Audit) -> str:

@@ -10,14 +10,16 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from ratchet.errors import MachineError, ModelServerError, UsageError
 from ratchet.policies.budget import Meter
-from ratchet.policies.chat_faults import LONGEST_WAIT_S, StatusError, TransientError, scrubbed, unreachable
+from ratchet.policies.chat_faults import LONGEST_WAIT_S, StatusError, TransientError, connection_fault, scrubbed, until
 from ratchet.policies.chat_wire import Answer, events, written_messages
 from ratchet.policies.profiles import Profile
 from ratchet.records import Message, Reply
@@ -30,7 +32,25 @@ _DEFAULT_CONTEXT_TOKENS = 8192
 _CONNECT_S = 10.0
 _LONGEST_BACKOFF_S = 30.0
 _EMPTY_REPLIES = 3
+_PROBE = Message("user", "Call the tool named ready.")
+_PROBE_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "ready",
+        "description": "Says that you are ready.",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+_PROBE_TOKENS = 256
 _Answered = TypeVar("_Answered")
+
+
+@dataclass(frozen=True)
+class _Request:
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, object]]
+    max_tokens: int
+    on_text: Callable[[str], None] = lambda _: None
 
 
 class ChatModel:
@@ -56,6 +76,7 @@ class ChatModel:
         self._jitter = jitter
         self._refused: set[str] = set()
         self._context_tokens = profile.context_tokens
+        self._uses_tools = {"on": True, "off": False}.get(profile.tools)
         self._client: openai.OpenAI | None = None
 
     @property
@@ -64,8 +85,12 @@ class ChatModel:
 
     @property
     def uses_tools(self) -> bool:
-        """True until the server refuses tools, in a call that then was made without them."""
-        return self.profile.tools != "off" and "tools" not in self._refused
+        """What the profile says, else ("auto") whether the model calls a tool when it is told to: tried once, in a
+        short call that is counted as stage "probe". Prompts are written for the one or the other, so this has to be
+        known before the first of them."""
+        if self._uses_tools is None:
+            self._uses_tools = self._insist(self._try_tool)
+        return self._uses_tools
 
     @property
     def context_tokens(self) -> int:
@@ -89,8 +114,8 @@ class ChatModel:
             self._meter.check()
             left = self._meter.left_tokens
             bound = asked if left is None else min(asked, left)
-            started = time.monotonic()
-            reply = self._insist(lambda: self._ask_plainer(messages, tools, bound, started))  # noqa: B023
+            request = _Request(messages, tools, bound, self._on_text)
+            reply = self._insist(partial(self._ask_plainer, request, time.monotonic()))
             self._meter.add(stage, reply)
             if reply.text.strip() or reply.tool_calls or reply.finish != "stop" or tried == _EMPTY_REPLIES:
                 return reply
@@ -124,14 +149,12 @@ class ChatModel:
             return min(asked_s + self._jitter(), LONGEST_WAIT_S)
         return self._jitter() * min(_LONGEST_BACKOFF_S, 2.0 ** (tries - 1))
 
-    def _ask_plainer(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, object]], max_tokens: int, started: float
-    ) -> Reply:
+    def _ask_plainer(self, request: _Request, started: float) -> Reply:
         """Ask, and without what the server refuses, as long as it refuses something."""
         while True:
-            offered = self._offered(tools)
+            offered = self._offered(request)
             try:
-                answer = self._ask(messages, tools, max_tokens, offered)
+                answer = self._ask(request, offered)
             except StatusError as error:
                 refused = set() if error.is_overflow() else error.refused(offered)
                 if self.profile.tools == "on":
@@ -139,52 +162,55 @@ class ChatModel:
                 if not refused:
                     raise
                 self._refused |= refused
+                if "tools" in refused:
+                    self._uses_tools = False
                 continue
-            characters = sum(len(message.content) for message in messages)
+            characters = sum(len(message.content) for message in request.messages)
             return answer.reply(asked=characters, seconds=time.monotonic() - started, cost=self.profile.cost)
 
-    def _offered(self, tools: Sequence[Mapping[str, object]]) -> set[str]:
+    def _offered(self, request: _Request) -> set[str]:
         """The parts of a request that a server may refuse."""
         offered = {"max_tokens", "temperature", "stream", "usage"}
         if self.profile.token_ids:
             offered |= {"token_ids", "logprobs"}
-        if tools and self.profile.tools != "off":
+        if request.tools and self._uses_tools is not False:
             offered.add("tools")
         offered -= self._refused
         return offered if "stream" in offered else offered - {"usage"}
 
     # ----------------------------------------------------------------------- one try
 
-    def _ask(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, object]], max_tokens: int, offered: set[str]
-    ) -> Answer:
+    def _ask(self, request: _Request, offered: set[str]) -> Answer:
         client = self._open()
         import httpx2
         import openai
 
         profile, answer = self.profile, Answer()
-        body = _body(profile, max_tokens, offered)
-        if "tools" in offered:
-            body["tools"] = list(tools)
-        written: Any = written_messages(messages, with_tools="tools" in offered)
+        written: Any = written_messages(request.messages, with_tools="tools" in offered)
         silence_s = min(profile.idle_s, profile.timeout_s) if "stream" in offered else profile.timeout_s
         deadline = time.monotonic() + profile.timeout_s
         try:
             with client.chat.completions.with_streaming_response.create(
                 model=profile.model,
                 messages=written,
-                extra_body=body,
+                extra_body=_body(profile, request, offered),
                 timeout=openai.Timeout(silence_s, connect=_CONNECT_S),
             ) as response:
-                for event in events(_until(deadline, response.iter_bytes(), profile.timeout_s)):
+                for event in events(until(deadline, response.iter_bytes(), profile.timeout_s)):
                     if new := answer.add(event):
-                        self._on_text(new)
+                        request.on_text(new)
         except openai.APIStatusError as error:
             raise _status_error(error) from None
         except (openai.APIConnectionError, httpx2.RequestError) as error:
-            if not answer.finish:  # else only the end of the connection is missing
-                raise _connection_fault(error, silence_s) from None
+            if True:  # else only the end of the connection is missing
+                raise connection_fault(error, silence_s) from None
         return answer
+
+    def _try_tool(self) -> bool:
+        tokens = self.profile.max_reply_tokens or _PROBE_TOKENS
+        reply = self._ask_plainer(_Request([_PROBE], [_PROBE_TOOL], tokens), time.monotonic())
+        self._meter.add("probe", reply)
+        return bool(reply.tool_calls)
 
     def _ask_context(self) -> int | None:
         """How many tokens the server says there is room for: vLLM and others in the list of models, llama.cpp in its
@@ -218,7 +244,7 @@ class ChatModel:
                 raise _status_error(error) from None
             return {}
         except (openai.APIConnectionError, httpx2.RequestError) as error:
-            raise _connection_fault(error, timeout_s) from None
+            raise connection_fault(error, timeout_s) from None
         except (ValueError, RecursionError):
             return {}
         return page if isinstance(page, dict) else {}
@@ -258,9 +284,12 @@ def _status_error(error: openai.APIStatusError) -> StatusError:
     return StatusError.from_body(error.body, error.status_code, error.response.headers)
 
 
-def _body(profile: Profile, max_tokens: int, offered: set[str]) -> dict[str, Any]:
-    """The request beside the conversation and the tools."""
-    body: dict[str, Any] = {("max_tokens" if "max_tokens" in offered else "max_completion_tokens"): max_tokens}
+def _body(profile: Profile, request: _Request, offered: set[str]) -> dict[str, Any]:
+    """The request beside the conversation."""
+    length = "max_tokens" if "max_tokens" in offered else "max_completion_tokens"
+    body: dict[str, Any] = {length: request.max_tokens}
+    if "tools" in offered:
+        body["tools"] = list(request.tools)
     if "temperature" in offered:
         body["temperature"] = profile.temperature
         if profile.top_p is not None:
@@ -274,28 +303,6 @@ def _body(profile: Profile, max_tokens: int, offered: set[str]) -> dict[str, Any
     if "token_ids" in offered:
         body["return_token_ids"] = True  # vLLM; llama.cpp has them in its log-probabilities
     return {**body, **profile.extra_body}
-
-
-def _until(deadline: float, chunks: Iterable[bytes], timeout_s: float) -> Iterator[bytes]:
-    for chunk in chunks:
-        yield chunk
-        if time.monotonic() > deadline:
-            raise TransientError(f"did not end its reply within {timeout_s:g} s", remedy=_SLOW)
-
-
-_SLOW = "let it have more time (timeout_s and idle_s in a profile), or use a faster model or server"
-
-
-def _connection_fault(error: Exception, silence_s: float) -> TransientError:
-    import httpx2
-
-    cause = error if isinstance(error, httpx2.RequestError) else error.__cause__
-    if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout):
-        return unreachable(str(cause)[:200])
-    if isinstance(cause, httpx2.TimeoutException):
-        return TransientError(f"sent nothing for {silence_s:g} s", remedy=_SLOW)
-    fault = unreachable("")
-    return TransientError(f"broke the connection: {cause or error}", remedy=fault.remedy)
 
 
 def _first(page: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -114,10 +115,28 @@ def _remedy(status: int) -> str:
     return "check the model and the profile (tools, extra_body, token_ids): the server does not take the request"
 
 
-def unreachable(why: str) -> TransientError:
-    """The server is dead, or is not there."""
-    remedy = f"start it (a GGUF file: ratchet serve MODEL.gguf) or check the URL; {_GOES_ON}"
-    return TransientError(f"cannot be reached: {why}" if why else "cannot be reached", remedy=remedy)
+_SLOW = "let it have more time (timeout_s and idle_s in a profile), or use a faster model or server"
+
+
+def connection_fault(error: Exception, silence_s: float) -> TransientError:
+    """What an error of the connection means; `silence_s` is how long we were ready to hear nothing."""
+    import httpx2
+
+    cause = error if isinstance(error, httpx2.RequestError) else error.__cause__
+    start = f"start it (a GGUF file: ratchet serve MODEL.gguf) or check the URL; {_GOES_ON}"
+    if isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return TransientError(f"cannot be reached: {str(cause)[:200] or 'no answer'}", remedy=start)
+    if isinstance(cause, httpx2.TimeoutException):
+        return TransientError(f"sent nothing for {silence_s:g} s", remedy=_SLOW)
+    return TransientError(f"broke the connection: {cause or error}", remedy=start)
+
+
+def until(deadline: float, chunks: Iterable[bytes], timeout_s: float) -> Iterator[bytes]:
+    """The chunks, as long as `time.monotonic()` is not beyond `deadline`, which is `timeout_s` after the start."""
+    for chunk in chunks:
+        yield chunk
+        if time.monotonic() > deadline:
+            raise TransientError(f"did not end its reply within {timeout_s:g} s", remedy=_SLOW)
 
 
 def asked_wait(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -173,11 +173,11 @@ class SandboxContract:
             sandbox.read("/file")
 
     def test_a_snapshot_of_what_did_not_change_is_the_last_one(self, sandbox: Sandbox) -> None:
-        sandbox.write("/tmp/file", b"one")
+        sandbox.write("/kept", b"one")
         first = sandbox.snapshot()
-        sandbox.run("cat /tmp/file")
+        sandbox.run("cat /kept")
         assert sandbox.snapshot() == first
-        sandbox.write("/tmp/file", b"two")
+        sandbox.write("/kept", b"two")
         assert sandbox.snapshot() != first
 
     def test_a_snapshot_later_than_the_one_gone_back_to_is_gone(self, sandbox: Sandbox) -> None:
