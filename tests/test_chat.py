@@ -23,7 +23,7 @@ from ratchet.policies.profiles import Profile
 from ratchet.policies.scripted import ScriptedModel
 from ratchet.records import Message, Reply, ToolCall, Usage
 
-KEY = "sk-test-0123456789abcdef"
+KEY = "4f7a0123456789abcdef"
 HELLO = [Message("system", "You are a test."), Message("user", "Say hello.")]
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
 
@@ -388,7 +388,7 @@ def test_a_connection_that_breaks_after_the_reply_does_not_lose_it() -> None:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     with server:
-        assert ask(f"http://127.0.0.1:{server.getsockname()[1]}/v1").text == "whole"
+        assert ask(f"http://127.0.0.1:{server.getsockname()[1]}/v1", attempts=1).text == "whole"
     thread.join()
 
 
@@ -469,6 +469,13 @@ def test_the_key_is_sent_and_shown_nowhere(turn: Turn, monkeypatch: pytest.Monke
     shown = f"{caught.value} {caught.value!r} {chat!r} {chat.profile!r} {vars(chat)!r}"
     assert KEY not in shown
     assert "0123456789" not in shown
+
+
+def test_what_looks_like_a_key_is_not_shown() -> None:
+    refusal = status(401, body="Incorrect API key provided: sk-pro**********wxyz.")
+    with ModelServer([refusal]) as server, pytest.raises(ModelServerError, match=r"provided: \[key\]\.") as caught:
+        ask(server)
+    assert "wxyz" not in str(caught.value)
 
 
 def test_another_variable_may_hold_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ class ChatModel:
         except openai.APIStatusError as error:
             raise _status_error(error) from None
         except (openai.APIConnectionError, httpx2.RequestError) as error:
-            if True:  # else only the end of the connection is missing
+            if not answer.finish:  # else only the end of the connection is missing
                 raise connection_fault(error, silence_s) from None
         return answer
 
