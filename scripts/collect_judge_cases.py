@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ratchet.autoinstall.audit import damages
+from ratchet.autoinstall.audit import Damage, damages
 from ratchet.autoinstall.verify import environment_layers
 from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
 from ratchet.policies.model.prompts import cut_middle
@@ -40,6 +40,11 @@ MOST_CHARACTERS = 10_000
 COMMAND_S = 60.0
 QUICK_S = 6.0  # what took longer is not run again in damaged forks
 
+# No test needs what builds wheels, so an audit does not try this.
+NO_BACKEND = Damage(
+    "uninstall what builds wheels",
+    "uv pip uninstall -q --python /opt/venv setuptools flit-core hatchling poetry-core meson-python maturin",
+)
 PASSED = Expectation(0, matches=(r"\b\d+ passed\b",), excludes=(r"\b\d+ (failed|errors?)\b",))
 
 
@@ -154,7 +159,7 @@ def cases_of(environment: Environment, workshop: Workshop) -> Iterator[Case]:
             if verdict.passed:
                 quick += [goal] if result.seconds < QUICK_S else []
                 yield _case(environment, goal, result, True, f"whole environment; {verdict.why}")
-    for damage in damages(survey, environment.recipe)[:MOST_DAMAGES]:
+    for damage in (*damages(survey, environment.recipe)[:MOST_DAMAGES], NO_BACKEND):
         with workshop.offline(layers, environment.limits) as sandbox:
             if not sandbox.run(damage.command, user="root", cwd="/", timeout_s=120).ok:
                 continue

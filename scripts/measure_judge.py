@@ -3,7 +3,7 @@
 
     measure_judge.py CASES.jsonl [--model openai:MODEL@BASE_URL|PROFILE]
 
-The answers go to CASES.MODEL.jsonl, and a run that was ended goes on there. Without --model only the machine-checkable
+The answers go to CASES.MODEL.jsonl in the current folder, and a run that was ended goes on there. Without --model only the machine-checkable
 part is measured. "Judge" sees goals without their expectation. "Both" is how an install judges a goal that a machine
 can check: the judge is asked about what the machine let pass, and both have to say yes.
 """
@@ -87,7 +87,7 @@ def main(place: Path, model_name: str | None) -> None:
         return
     meter = Meter()
     model = ChatModel(parse_model(model_name), meter)
-    results = place.with_name(f"{place.stem}.{re.sub(r'[^A-Za-z0-9.-]+', '-', model.name)}.jsonl")
+    results = Path(f"{place.stem}.{re.sub(r'[^A-Za-z0-9.-]+', '-', model.name)}.jsonl")
     answers = judged(cases, results, ModelJudge(model))
     both = [says and answer for says, answer in zip(machine, answers, strict=True)]
     print(figures("judge", zip(truths, answers, strict=True)))
