@@ -3,9 +3,8 @@
 
     measure_judge.py CASES.jsonl [--model openai:MODEL@BASE_URL|PROFILE]
 
-The answers go to CASES.MODEL.jsonl in the current folder, and a run that was ended goes on there. Without --model only the machine-checkable
-part is measured. "Judge" sees goals without their expectation. "Both" is how an install judges a goal that a machine
-can check: the judge is asked about what the machine let pass, and both have to say yes.
+The answers go to CASES.MODEL.jsonl in the current folder, and a run that was ended goes on there. Without --model only
+the machine-checkable part is measured. The judge sees goals without their expectation. "Both" passes what both pass.
 """
 
 from __future__ import annotations
