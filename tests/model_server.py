@@ -97,6 +97,7 @@ class ModelServer:
         models: Iterable[Mapping[str, Any]] = ({"id": "test", "object": "model"},),
         props: Mapping[str, Any] | None = None,
         tools: bool = False,
+        port: int = 0,
     ) -> None:
         self._next = script if callable(script) else _one_by_one(script)
         self._lock = threading.Lock()
@@ -105,7 +106,7 @@ class ModelServer:
         self.requests: list[Request] = []
         self.authorizations: list[str] = []
         self.closing = threading.Event()
-        self._http = _Server(("127.0.0.1", 0), _Handler)
+        self._http = _Server(("127.0.0.1", port), _Handler)
         self._http.model = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 

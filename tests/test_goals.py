@@ -66,12 +66,13 @@ def test_no_more_goals_are_judged_than_are_needed() -> None:
 # --------------------------------------------------------------------------- proposals
 
 
-def test_proposals_come_after_the_suite_and_the_floor_fills_up() -> None:
-    proposed = [goal("mine 1"), goal("mine 2", GoalKind.LINT)]
+def test_targets_are_the_floors_proposals_are_held_out_and_the_floor_fills_up() -> None:
+    proposed = [goal("mine 1"), goal("mine 2", GoalKind.LINT), goal("mine 3", GoalKind.IMPORT)]
     goals = chosen(*proposed)
-    assert goals.goals == (SUITE, *proposed, *FLOOR[1:8])
-    assert [goals.origins[g.id] for g in goals.goals] == ["rules", "small", "small", *["rules"] * 7]
-    assert goals.targets[0] == SUITE
+    assert goals.targets[:2] == (SUITE, IMPORT)
+    assert goals.targets[2] in FLOOR
+    assert goals.goals[:6] == (*goals.targets, *proposed)
+    assert [goals.origins[g.id] for g in goals.goals] == [*["rules"] * 3, *["small"] * 3, *["rules"] * 4]
 
 
 def test_no_proposal_takes_the_place_of_the_suite() -> None:
@@ -128,7 +129,7 @@ def test_at_most_ten_goals_are_taken() -> None:
     kinds = [GoalKind.LINT, GoalKind.SETUP, GoalKind.LAUNCH]
     proposed = [goal(f"mine {number}", kinds[number % 3]) for number in range(12)]
     goals = chosen(*proposed)
-    assert goals.goals == (SUITE, *proposed[:9])
+    assert goals.held_out == tuple(proposed[:7])
     assert why(goals, proposed[11]) == "there are 10 goals already"
 
 

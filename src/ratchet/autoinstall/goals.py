@@ -49,20 +49,24 @@ def choose_goals(
     proposer: str = "",
     prose_allowed: bool = False,
 ) -> GoalSet:
-    """Ten goals: the floor's suite, what `proposer` proposed, and the rest from the floor, in its order.
+    """Ten goals: the floor's targets, what `proposer` proposed, and the rest from the floor, in its order.
 
     A goal that passes in the pristine sandbox proves nothing: it is no proposal that is taken, of the floor it only
     fills up, and it is never a target. A proposal with the command of one of the floor's goals is that goal. Those
     that only prose describes are taken where `prose_allowed`: where there is a judge.
 
-    The targets are the suite (the floor's first goal that runs tests, so that no proposal can take its place), an
-    import, and one more about setup or build, chosen by `seed`.
+    The targets are the suite (the floor's first goal that runs tests), an import, and one more about setup or build,
+    chosen by `seed`. They are the floor's wherever it has such goals: a proposal that can never hold would discard a
+    good repository, and one that always holds would prove nothing. What was proposed is held out, and scored.
     """
     chosen = _Choice(judge_pristine, prose_allowed)
     by_command = {goal.command: goal for goal in floor}
     suite = next((goal for goal in floor if goal.kind is GoalKind.TESTS and not chosen.passes(goal)), None)
-    if proposed and suite is not None:
-        chosen.take(suite, FLOOR)
+    anchors: tuple[Goal, ...] = ()
+    if proposed:
+        anchors = _choose_targets([goal for goal in floor if not chosen.passes(goal)], suite, seed)
+        for goal in anchors:
+            chosen.take(goal, FLOOR)
     for goal in proposed:
         if goal.command in by_command:
             chosen.propose(by_command[goal.command], f"{proposer} and {FLOOR}")
@@ -75,7 +79,7 @@ def choose_goals(
             chosen.take(goal, FLOOR)
     for goal in floor:
         chosen.take(goal, FLOOR)
-    return chosen.goal_set(suite, seed)
+    return chosen.goal_set(suite, seed, anchors)
 
 
 class _Choice:
@@ -114,13 +118,13 @@ class _Choice:
         else:
             self._origins[goal] = origin
 
-    def goal_set(self, suite: Goal | None, seed: str) -> GoalSet:
+    def goal_set(self, suite: Goal | None, seed: str, anchors: tuple[Goal, ...]) -> GoalSet:
         goals = tuple(self._origins)
         telling = [goal for goal in goals if not self.passes(goal)]
         return GoalSet(
             goals=goals,
             pristine=tuple(self._verdicts[goal] for goal in goals),
-            targets=_choose_targets(telling, suite, seed),
+            targets=anchors if len(anchors) == TARGETS else _choose_targets(telling, suite, seed),
             origins={goal.id: origin for goal, origin in self._origins.items()},
             rejected=tuple(self._rejected),
         )

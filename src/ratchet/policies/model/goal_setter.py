@@ -10,7 +10,7 @@ from ratchet.policies.model.proposals import GOAL_BLOCK, MOST_GOALS, parse_goals
 from ratchet.policies.model.turns import ModelPolicy
 from ratchet.policies.rules.python_tests import find_suite
 from ratchet.protocols import Model
-from ratchet.records import Action, ActionKind, Checkout, Fact, Goal, Observation, Reason, Survey
+from ratchet.records import Action, ActionKind, Checkout, Fact, Goal, GoalKind, Observation, Reason, Survey
 
 STAGE = "goals"
 WANTED = 10
@@ -54,7 +54,8 @@ several expect lines, or none where you are not sure.
 {protocol}"""
 
 _SUBMIT = (
-    "When you know enough, finish: write {wanted} goals in one reply, each in a block of its own, like this:\n{form}"
+    "- `goal`: a goal. When you know enough (soon), you finish with {wanted} different goals in one reply, each in a "
+    "block of its own. Two of them could be:\n{form}"
 )
 _SUBMIT_BY_TOOL = "When you know enough, call submit. Its text has {wanted} goals, each in a block like this:\n{form}"
 
@@ -123,7 +124,12 @@ class GoalSetter:
     def _more(self) -> str:
         """What the model is told once, where it proposed too few goals that can be used."""
         missing = self._wanted - len(self.goals)
-        told = [f"{len(self.goals)} of your goals can be used. Write {missing} more, with other commands."]
+        used = {goal.kind for goal in self.goals}
+        others = ", ".join(kind.value for kind in GoalKind if kind not in used)
+        told = [f"{len(self.goals)} of your goals can be used:", *(f"- {goal.command}" for goal in self.goals)]
+        told.append(
+            f"Write {missing} more goals in one reply, with other commands" + (f" ({others})." if others else ".")
+        )
         if self.problems:
             told += ["These could not be used:", *(f"- {text}" for text in self.problems[:_MOST_PROBLEMS_TOLD])]
         return "\n".join(told)
@@ -171,4 +177,4 @@ def _facts(survey: Survey, kind: str, title: str, most: int) -> Iterator[str]:
     for fact in survey.of(kind):
         first.setdefault(fact.value, fact)
     for fact in list(first.values())[:most]:
-        yield f"{title}: {' '.join(fact.value.split())[:200]} ({fact.file}:{fact.line})"
+        yield f"{title}: {' '.join(fact.value.split())[:200]}  # {fact.file}:{fact.line}"

@@ -82,24 +82,30 @@ RIGHT_FORMS = {
     ActionKind.ROLLBACK: "```rollback\n```",
     ActionKind.SUBMIT: "```submit\n```",
 }
-_TITLES = {
-    ActionKind.RUN: "Run a command:",
-    ActionKind.READ: "Read lines of a file:",
-    ActionKind.WRITE: "Write a file:",
-    ActionKind.EDIT: "Change a file (the old lines must be there exactly once):",
-    ActionKind.ROLLBACK: 'Undo the last action that changed files (or write "all" in the block to undo everything):',
+_MEANINGS = {
+    ActionKind.RUN: "`sh`: runs the commands in the block.",
+    ActionKind.READ: "`read PATH 1-60`: shows these lines of a file. The block is empty.",
+    ActionKind.WRITE: "`write PATH`: writes the block to a file.",
+    ActionKind.EDIT: "`edit PATH`: changes a file. The block is <<<<<<< SEARCH, the old lines (which must be there "
+    "exactly once), =======, the new lines, >>>>>>> REPLACE, each mark on a line of its own.",
+    ActionKind.ROLLBACK: "`rollback`: undoes the last action that changed files, or everything where the block says "
+    "`all`.",
 }
 
 
 def protocol(allowed: frozenset[ActionKind], submit_line: str, *, tools: bool = False) -> str:
     """How to write the `allowed` actions; `submit_line` says when and how to finish, with the block for it. Where the
-    server has `tools`, their schemas say it all."""
+    server has `tools`, their schemas say it all.
+
+    The forms are told of and only one is shown: small models copy whatever they are shown, all of it.
+    """
     if tools:
         return f"In each reply, say in one sentence what you want to do, and call one tool.\n{submit_line}"
-    forms = "\n".join(f"{title}\n{RIGHT_FORMS[kind]}" for kind, title in _TITLES.items() if kind in allowed)
+    meanings = "\n".join(f"- {meaning}" for kind, meaning in _MEANINGS.items() if kind in allowed)
     return (
-        "In each reply, say in one sentence what you want to do, and then write ONE action as a fenced block. "
-        f"You then get its result.\n\n{forms}\n{submit_line}"
+        "Each of your replies is one short sentence and then ONE fenced block, nothing else. You then get its result. "
+        f"The word after ``` says what the block is:\n{meanings}\n{submit_line}\n"
+        f"For example, a whole reply:\nI look at the files first.\n{RIGHT_FORMS[ActionKind.RUN]}"
     )
 
 
@@ -127,8 +133,10 @@ script /opt/ratchet/start, which you write. It returns when all is ready.
 
 {protocol}"""
 
-_BUILDER_SUBMIT = "When all the commands work (try them first):"
-_BUILDER_CANNOT = "If it is impossible, say so:\n```submit\ncannot: the reason\n```"
+_BUILDER_SUBMIT = (
+    "- `submit`: all the commands work (try them first). The block is empty; if it is impossible, it says "
+    "`cannot: the reason`."
+)
 
 
 def builder_system(*, tools: bool = False) -> str:
@@ -136,7 +144,7 @@ def builder_system(*, tools: bool = False) -> str:
     if tools:
         finish = "When all the commands work (try them first), call submit. If it is impossible, submit with ok=false."
     else:
-        finish = f"{_BUILDER_SUBMIT}\n{RIGHT_FORMS[ActionKind.SUBMIT]}\n{_BUILDER_CANNOT}"
+        finish = _BUILDER_SUBMIT
     return _BUILDER.format(data=DATA_RULE, protocol=protocol(BUILDER_ACTIONS, finish, tools=tools))
 
 
