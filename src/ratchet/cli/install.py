@@ -42,9 +42,9 @@ def install(
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
     max_steps: MaxSteps = 200,
-    recall: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Offer models what worked in other projects.")
-    ] = True,
+    no_memory: Annotated[
+        bool, typer.Option("--no-memory", help="Offer models nothing of what worked in other projects.")
+    ] = False,
 ) -> None:
     """Turn a repository into a verified environment, or say why that cannot be done.
 
@@ -82,7 +82,7 @@ def install(
             fresh=fresh,
             roles=make_roles(policy, goal_policy, builder, judge, meter, workshop.show),
             meter=meter,
-            memory=recall,
+            memory=not no_memory,
         )
         outcome = autoinstall(source, workshop, options)
     if as_json:
