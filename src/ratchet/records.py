@@ -547,7 +547,7 @@ class Install:
     usage: Mapping[str, Usage] = field(default_factory=dict)  # of models, by stage
     goal_origins: Mapping[str, str] = field(default_factory=dict)  # by goal id: the policy that proposed it
     memories_offered: tuple[str, ...] = ()
-    trajectories: tuple[str, ...] = ()  # of the goal setter
+    trajectories: tuple[str, ...] = ()  # of the goal setter and the judge
 
 
 # --------------------------------------------------------------------------- JSON

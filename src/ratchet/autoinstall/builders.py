@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from ratchet.autoinstall.construct import resume
+from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.memory import as_text, recall
-from ratchet.autoinstall.options import Options
-from ratchet.autoinstall.workshop import Workshop
 from ratchet.policies.model.builder import VARIABLES, ModelBuilder, Takeover, opening
 from ratchet.policies.model.goal_setter import checkout_digest
 from ratchet.policies.model.prompts import BUILDER_ACTIONS, builder_system, builder_task
@@ -20,7 +18,7 @@ from ratchet.policies.rules.planning import Lesson, first_plan, next_plan
 from ratchet.policies.rules.project import needed_distributions
 from ratchet.policies.rules.repairs import Context, Repair
 from ratchet.protocols import Model, Policy
-from ratchet.records import Attempt, Base, Checkout, Goal, Reason, Survey
+from ratchet.records import Attempt, Base, Goal, Reason
 from ratchet.trajectories import TrajectoryLog
 
 STAGE = "construction"
@@ -31,23 +29,22 @@ _DIGEST_CHARACTERS = 2500
 class Builders:
     """The builders of one checkout's attempts. `attempts` and `lessons` grow with each that failed."""
 
-    workshop: Workshop
-    options: Options
-    survey: Survey
-    checkout: Checkout
+    job: Job
     targets: Sequence[Goal]
     pythons: tuple[str, ...]
-    now: datetime
     attempts: list[Attempt] = field(default_factory=list)
     lessons: list[Lesson] = field(default_factory=list)
     memories_offered: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.now = self.job.journal.began  # plans depend on the date
+
     def next_plan(self) -> Plan | None:
         """What the next attempt starts from; None when there is nothing more to try. A model may try again what the
         rules have done with."""
-        choice = self.options.roles.builder
+        choice = self.job.options.roles.builder
         if not choice.rules:
-            return first_plan(self.survey, self.checkout, self.pythons, self.now)
+            return first_plan(self.job.survey, self.job.checkout, self.pythons, self.now)
         plan = self._next_plan_of_rules(self.lessons)
         if plan is None and choice.model is not None and self.lessons:
             return self.lessons[-1].plan
@@ -55,10 +52,10 @@ class Builders:
 
     def make(self, plan: Plan, base: Base, log: TrajectoryLog | None) -> Policy:
         """The builder of the next attempt. A model's needs the `log` that its replies go to."""
-        choice = self.options.roles.builder
+        choice = self.job.options.roles.builder
         if choice.model is None or log is None:
             return self._rules(plan, base)
-        model = resume(self.workshop, choice.model, log, self.options.meter)
+        model = resume(self.job.workshop, choice.model, log, self.job.options.meter)
         if not choice.rules:
             turns = self._turns(model, dict(VARIABLES), "", [])
             return ModelBuilder(turns, self.targets, dict(VARIABLES), opening(plan.python))
@@ -66,7 +63,7 @@ class Builders:
 
         def take_over(situation: str, outputs: Sequence[str]) -> ModelBuilder:
             env = rules.variables()
-            self.workshop.events.emit("takeover", policy=model.name)
+            self.job.workshop.events.emit("takeover", policy=model.name)
             return ModelBuilder(self._turns(model, env, situation, outputs), self.targets, env)
 
         return Takeover(rules, self._is_last, take_over)
@@ -82,25 +79,25 @@ class Builders:
     # ------------------------------------------------------------------ inside
 
     def _next_plan_of_rules(self, lessons: Sequence[Lesson]) -> Plan | None:
-        return next_plan(self.survey, self.checkout, self.pythons, self.now, lessons)
+        return next_plan(self.job.survey, self.job.checkout, self.pythons, self.now, lessons)
 
     def _is_last(self, lesson: Lesson) -> bool:
-        last = len(self.attempts) + 1 >= self.options.max_attempts
+        last = len(self.attempts) + 1 >= self.job.options.max_attempts
         return last or self._next_plan_of_rules([*self.lessons, lesson]) is None
 
     def _rules(self, plan: Plan, base: Base) -> RulesBuilder:
-        context = Context(self.survey, self.checkout, self.pythons, self.workshop.contents(base))
+        context = Context(self.job.survey, self.job.checkout, self.pythons, self.job.workshop.contents(base))
         return RulesBuilder(plan, self.targets, context, self.now)
 
     def _turns(self, model: Model, env: dict[str, str], situation: str, outputs: Sequence[str]) -> ModelPolicy:
         memories: list[str] = []
-        if self.options.memory:
-            packages = needed_distributions(self.survey)
-            found = recall(self.workshop.store, ecosystem="python", outputs=outputs, packages=packages)
+        if self.job.options.memory:
+            packages = needed_distributions(self.job.survey)
+            found = recall(self.job.workshop.store, ecosystem="python", outputs=outputs, packages=packages)
             memories = [as_text(memory) for memory in found]
             self.memories_offered += memories
         lessons = [f"attempt {a.number}: {a.reason}: {a.detail[:500]}" for a in self.attempts]
-        digest = checkout_digest(self.survey, self.checkout, _DIGEST_CHARACTERS)
+        digest = checkout_digest(self.job.survey, self.job.checkout, _DIGEST_CHARACTERS)
         return ModelPolicy(
             model,
             system=builder_system(tools=model.uses_tools),

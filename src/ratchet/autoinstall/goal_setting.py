@@ -3,54 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from ratchet.agent import AgentLimits
 from ratchet.autoinstall.construct import act, resume
 from ratchet.autoinstall.goals import GOALS, GoalSet, choose_goals
-from ratchet.autoinstall.journal import Journal
-from ratchet.autoinstall.options import Options
+from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.verify import judge_pristine
-from ratchet.autoinstall.workshop import Workshop
-from ratchet.policies.model.goal_setter import GoalSetter
+from ratchet.policies.model.goal_setter import STAGE, GoalSetter
 from ratchet.policies.rules.goals import propose_goals
 from ratchet.protocols import Model
-from ratchet.records import Base, Checkout, Goal, GoalKind, Survey, Verdict
-from ratchet.trajectories import Header, TrajectoryLog
+from ratchet.records import Base, Goal, GoalKind
+from ratchet.trajectories import TrajectoryLog
 
 # A look round takes no installs: it is short.
 _MOST_STEPS = 12
 _SECONDS = 1800.0
 
 
-def set_goals_of(
-    workshop: Workshop, base: Base, checkout: Checkout, survey: Survey, options: Options, journal: Journal
-) -> tuple[GoalSet, str]:
+def set_goals_of(job: Job, base: Base) -> tuple[GoalSet, str]:
     """The goals of one checkout, each judged in the pristine sandbox of `base`, and the id of the trajectory of the
     model that proposed some. From the journal where it has them."""
+    workshop, options, journal = job.workshop, job.options, job.journal
     known = journal.load("goals", GoalSet)
     if known is not None:
+        job.count("goals", STAGE)
         return known, journal.load("looked", str) or ""
-    layers = workshop.pristine_layers(base, checkout)
+    layers = workshop.pristine_layers(base, job.checkout)
     time_s = options.limits.time_s
     floor = [
         replace(goal, timeout_s=max(goal.timeout_s, time_s)) if goal.kind is GoalKind.TESTS else goal
-        for goal in propose_goals(survey, checkout)
+        for goal in propose_goals(job.survey, job.checkout)
     ]
     choice = options.roles.goals
     proposed: tuple[Goal, ...] = ()
     looked = ""
     if choice.model is not None and not (choice.rules and len(floor) >= GOALS):
-        proposed, looked = _explore(workshop, layers, choice.model, checkout, survey, options, journal)
-
-    def pristine(goal: Goal) -> Verdict:
-        return judge_pristine(workshop, layers, goal, options.limits)
-
+        proposed, looked = _explore(job, layers, choice.model)
     goals = choose_goals(
         proposed,
         floor,
-        pristine,
-        seed=checkout.id,
+        lambda goal: judge_pristine(workshop, layers, goal, options.limits),
+        seed=job.checkout.id,
         proposer=choice.model.name if choice.model is not None else "",
         prose_allowed=workshop.judge is not None,
     )
@@ -61,24 +54,18 @@ def set_goals_of(
     return goals, looked
 
 
-def _explore(
-    workshop: Workshop,
-    layers: tuple[str, ...],
-    model: Model,
-    checkout: Checkout,
-    survey: Survey,
-    options: Options,
-    journal: Journal,
-) -> tuple[tuple[Goal, ...], str]:
+def _explore(job: Job, layers: tuple[str, ...], model: Model) -> tuple[tuple[Goal, ...], str]:
     """What a model proposes after a look at the pristine checkout, in a sandbox without a network that is thrown away
-    afterwards."""
-    path = journal.trajectory("goals")
+    afterwards; and the id of its trajectory."""
+    workshop, options = job.workshop, job.options
+    path = job.journal.trajectory("goals")
     if path is None:
         raise ValueError("an install with a model has a journal")
-    name = survey.first("project-name") or checkout.name
-    header = Header("goals", model.name, checkout.id, name, 0, datetime.now(UTC).isoformat(timespec="seconds"))
     limits = AgentLimits(steps=min(_MOST_STEPS, options.agent.steps), seconds=_SECONDS)
-    with TrajectoryLog(path, header) as log, workshop.offline(layers, options.limits) as sandbox:
-        setter = GoalSetter(resume(workshop, model, log, options.meter), survey, checkout)
+    with (
+        TrajectoryLog(path, job.header("goals", model.name)) as log,
+        workshop.offline(layers, options.limits) as sandbox,
+    ):
+        setter = GoalSetter(resume(workshop, model, log, options.meter), job.survey, job.checkout)
         trajectory = act(workshop, setter, sandbox, limits, log)
     return setter.goals, workshop.store.put("trajectory", trajectory)

@@ -53,10 +53,8 @@ several expect lines, or none where you are not sure.
 
 {protocol}"""
 
-_SUBMIT = (
-    "- `goal`: a goal. When you know enough (soon), you finish with {wanted} different goals in one reply, each in a "
-    "block of its own. Two of them could be:\n{form}"
-)
+_SUBMIT = "- `goal`: a goal. You finish with {wanted} different goals in one reply, each in a block of its own."
+_NOW = "Write the {wanted} goals now, unless you have to see one more file."
 _SUBMIT_BY_TOOL = "When you know enough, call submit. Its text has {wanted} goals, each in a block like this:\n{form}"
 
 
@@ -81,10 +79,13 @@ class GoalSetter:
             system=_SYSTEM.format(
                 wanted=wanted,
                 data=DATA_RULE,
-                protocol=protocol(ALLOWED, finish.format(wanted=wanted, form=_FORM), tools=model.uses_tools),
+                protocol=protocol(
+                    ALLOWED, finish.format(wanted=wanted, form=_FORM), example=_FORM, tools=model.uses_tools
+                ),
             ),
             task="What a first look at the project found:\n"
-            + as_data(checkout_digest(survey, checkout, _SURVEY_CHARACTERS), "survey"),
+            + as_data(checkout_digest(survey, checkout, _SURVEY_CHARACTERS), "survey")
+            + f"\n{_NOW.format(wanted=wanted)}",
             stage=STAGE,
             allowed=ALLOWED,
             user=USER,
@@ -98,7 +99,8 @@ class GoalSetter:
             observation = replace(observation, result=None)
         action = self._turns.act(observation)
         self._asks_again = False
-        if action.kind is ActionKind.RUN:
+        if action.kind in (ActionKind.RUN, ActionKind.READ):
+            self._turns.tell(_NOW.format(wanted=self._wanted))
             return replace(action, user=USER, keep=False)
         if action.kind is not ActionKind.SUBMIT:
             return action

@@ -93,9 +93,9 @@ _MEANINGS = {
 }
 
 
-def protocol(allowed: frozenset[ActionKind], submit_line: str, *, tools: bool = False) -> str:
-    """How to write the `allowed` actions; `submit_line` says when and how to finish, with the block for it. Where the
-    server has `tools`, their schemas say it all.
+def protocol(allowed: frozenset[ActionKind], submit_line: str, *, example: str, tools: bool = False) -> str:
+    """How to write the `allowed` actions; `submit_line` says when and how to finish, with the block for it, `example`
+    is a whole reply. Where the server has `tools`, their schemas say it all.
 
     The forms are told of and only one is shown: small models copy whatever they are shown, all of it.
     """
@@ -104,8 +104,7 @@ def protocol(allowed: frozenset[ActionKind], submit_line: str, *, tools: bool = 
     meanings = "\n".join(f"- {meaning}" for kind, meaning in _MEANINGS.items() if kind in allowed)
     return (
         "Each of your replies is one short sentence and then ONE fenced block, nothing else. You then get its result. "
-        f"The word after ``` says what the block is:\n{meanings}\n{submit_line}\n"
-        f"For example, a whole reply:\nI look at the files first.\n{RIGHT_FORMS[ActionKind.RUN]}"
+        f"The word after ``` says what the block is:\n{meanings}\n{submit_line}\nA whole reply could be:\n{example}"
     )
 
 
@@ -138,6 +137,8 @@ _BUILDER_SUBMIT = (
     "`cannot: the reason`."
 )
 
+_BUILDER_EXAMPLE = "I install the project with its test dependencies.\n```sh\npip install -e . pytest\n```"
+
 
 def builder_system(*, tools: bool = False) -> str:
     """The system prompt of the builder."""
@@ -145,7 +146,9 @@ def builder_system(*, tools: bool = False) -> str:
         finish = "When all the commands work (try them first), call submit. If it is impossible, submit with ok=false."
     else:
         finish = _BUILDER_SUBMIT
-    return _BUILDER.format(data=DATA_RULE, protocol=protocol(BUILDER_ACTIONS, finish, tools=tools))
+    return _BUILDER.format(
+        data=DATA_RULE, protocol=protocol(BUILDER_ACTIONS, finish, example=_BUILDER_EXAMPLE, tools=tools)
+    )
 
 
 def builder_task(
