@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_MANIFEST = (
+MANIFEST = (
     '[project]\nname = "{name}"\nversion = "1.0"\ndependencies = ["idna"]\n'
     '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
     '[tool.setuptools]\npackages = ["{name}"]\n'
 )
 
 GENERATED = {
-    "pyproject.toml": _MANIFEST.format(name="lookup"),
+    "pyproject.toml": MANIFEST.format(name="lookup"),
     "README.md": "# lookup\n\nLooks letters up.\n\nThe tables are not kept under version control. Before the tests, "
     "generate them:\n\n    python tools/make_tables.py\n\nThen run `pytest`.\n",
     "tools/make_tables.py": "from pathlib import Path\n\ntarget = Path(__file__).parent.parent / 'lookup' / 'letter_tables.py'\n"
@@ -24,7 +24,7 @@ GENERATED = {
 }
 
 CONFIGURED = {
-    "pyproject.toml": _MANIFEST.format(name="greeter"),
+    "pyproject.toml": MANIFEST.format(name="greeter"),
     "README.md": "# greeter\n\nGreets in several languages.\n\n## Testing\n\nCopy the example configuration first, then "
     "run the tests:\n\n```sh\ncp greeter/settings.example.ini greeter/settings.ini\npytest\n```\n",
     ".gitignore": "settings.ini\n",
@@ -38,7 +38,7 @@ CONFIGURED = {
 }
 
 UNPACKED = {
-    "pyproject.toml": _MANIFEST.format(name="corpus"),
+    "pyproject.toml": MANIFEST.format(name="corpus"),
     "README.md": "# corpus\n\nCounts words.\n",
     "Makefile": "# make samples has to be run once before make test\nsamples:\n\tmkdir -p samples\n\tfor n in 1 2 3 4 5; do "
     'echo "one two three" > samples/$$n.txt; done\n\ntest:\n\tpytest\n\n.PHONY: samples test\n',

@@ -462,6 +462,8 @@ class Reason(StrEnum):
     TESTS_NOT_COLLECTED = "tests-not-collected"
     TARGETS_FAILED = "targets-failed"
     REPLAY_DIFFERS = "replay-differs"
+    TESTS_CHANGED = "tests-changed"
+    NOTHING_NOTICED = "nothing-noticed"
     NO_DISCRIMINATING_GOALS = "no-discriminating-goals"
     POLICY_GAVE_UP = "policy-gave-up"
     BAD_REPLIES = "bad-replies"

@@ -14,7 +14,7 @@ from ratchet.autoinstall.goals import GoalSet
 from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.memory import lessons_of, remember
 from ratchet.autoinstall.minimise import minimise
-from ratchet.autoinstall.verify import judge, replay
+from ratchet.autoinstall.verify import changed_tests, judge, replay
 from ratchet.policies.rules.planning import Lesson
 from ratchet.protocols import Policy
 from ratchet.records import Attempt, Base, Reason, Recipe, RecipeStep, Verdict
@@ -137,6 +137,10 @@ class _Attempt:
             replayed = replay(workshop, self.base, job.checkout, recipe, limits, job.cache)
         if replayed.layer is None:
             self.reason, self.detail = Reason.REPLAY_DIFFERS, replayed.detail
+            return None
+        if changed := changed_tests(workshop.layers.path(replayed.layer), job.checkout, job.survey):
+            workshop.layers.remove(replayed.layer)
+            self.reason, self.detail = Reason.TESTS_CHANGED, f"the recipe changes tests: {', '.join(changed[:5])}"
             return None
         layers = (*workshop.pristine_layers(self.base, job.checkout), replayed.layer)
         self.verdicts = tuple(judge(workshop, layers, goal, recipe, limits) for goal in self.goals.targets)

@@ -49,6 +49,9 @@ from ratchet.records import (
 from ratchet.sources import fetch
 from ratchet.survey import survey as make_survey
 
+# Targets that hold whatever is broken, in so many ways, hold for another reason than that the project works.
+_ENOUGH_DAMAGE = 2
+
 
 def autoinstall(source: str, workshop: Workshop, options: Options | None = None) -> Install:
     """Turn `source` into a verified environment, or discard it with a reason. Both are values, and both are stored.
@@ -148,14 +151,19 @@ class _Autoinstall:
         seconds = {verdict.goal: verdict.seconds for verdict in verdicts}
         with job.clock.stage("held-out"):
             held_out = tuple(judge(job.workshop, layers, goal, recipe, limits) for goal in goals.held_out)
+        planned = damages(job.survey, recipe)
         with job.clock.stage("sabotage"):
             sabotages = sabotage(
                 open_fork,
                 lambda sandbox, goal: judge_in(job.workshop, sandbox, goal, recipe.env),
-                damages(job.survey, recipe),
+                planned,
                 goals.targets,
                 seconds,
             )
+        if len(planned) >= _ENOUGH_DAMAGE and not any(damage.noticed_by for damage in sabotages):
+            job.workshop.layers.remove(layer)
+            detail = f"of {len(planned)} ways to break it {len(sabotages)} could be tried, and no target noticed any"
+            return self._discard(Reason.NOTHING_NOTICED, detail, goals, verdicts)
         suite = next(goal for goal in goals.targets if goal.kind is GoalKind.TESTS)
         first = next(verdict for verdict in verdicts if verdict.goal == suite.id).tests or TestRun()
         with job.clock.stage("flaky"):

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import filecmp
+import os
 import re
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ratchet.actions import write_file
 from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
 from ratchet.policies.model.judge import needs_judge
 from ratchet.protocols import Sandbox
-from ratchet.records import Base, Checkout, CommandResult, Environment, Goal, Limits, Recipe, RecipeStep, Verdict
+from ratchet.records import (
+    Base,
+    Checkout,
+    CommandResult,
+    Environment,
+    Goal,
+    Limits,
+    Recipe,
+    RecipeStep,
+    Survey,
+    Verdict,
+)
 from ratchet.verdicts import decide
 
 # Debian calls its interpreter python3. Without another name every goal would fail in the pristine sandbox for that.
@@ -73,6 +87,37 @@ def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, l
             if not result.ok:
                 return Replay(None, step, result)
         return Replay(sandbox.keep())
+
+
+def changed_tests(layer: Path, checkout: Checkout, survey: Survey) -> tuple[str, ...]:
+    """The test files of the checkout that a recipe changed, in the layer that it left: then a suite that passes says
+    nothing of the project. Files that the recipe added are its own."""
+    facts = (*survey.of("test-count"), *survey.of("test-file"), *survey.of("doctest"))
+    files = sorted({fact.file for fact in facts} | set(_conftests(checkout)))
+    return tuple(path for path in files if _differs(layer / WORKSPACE.lstrip("/"), Path(checkout.path), path))
+
+
+def _conftests(checkout: Checkout) -> Iterator[str]:
+    root = Path(checkout.path)
+    for folder, _, files in os.walk(root):
+        if "conftest.py" in files:
+            yield str((Path(folder) / "conftest.py").relative_to(root))
+
+
+def _differs(upper: Path, original: Path, path: str) -> bool:
+    """Whether the file at `path`, or a folder above it, is another one in an overlay's upper directory."""
+    place = upper
+    for part in PurePosixPath(path).parts:
+        place = place / part
+        try:
+            mode = place.lstat().st_mode
+        except FileNotFoundError:
+            return False
+        if not stat.S_ISDIR(mode):
+            break
+    if place != upper / path or not stat.S_ISREG(mode):
+        return True  # removed, or something else is there now
+    return not filecmp.cmp(place, original / path, shallow=False)
 
 
 def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe, limits: Limits) -> Verdict:
