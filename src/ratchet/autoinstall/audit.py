@@ -14,6 +14,7 @@ from ratchet.policies.rules.project import needed_distributions
 from ratchet.protocols import Sandbox
 from ratchet.records import (
     CommandResult,
+    Fact,
     Goal,
     GoalKind,
     Outcome,
@@ -49,8 +50,8 @@ def damages(survey: Survey, recipe: Recipe) -> list[Damage]:
     own = {*survey.values("import-name"), "pytest", "setuptools", "tests", "test"}
     for module in [m for m in survey.values("test-import") if m.isidentifier() and m not in own][:3]:
         found.append(Damage(f"uninstall what provides {module}", _uninstall_provider(module)))
-    for module in survey.values("import-name")[:1]:
-        found.append(Damage(f"truncate {module}", _truncate(module)))
+    for fact in [f for f in survey.of("import-name") if all(part.isidentifier() for part in f.value.split("."))][:1]:
+        found.append(Damage(f"truncate {fact.value}", _truncate(fact)))
     for module in survey.values("extension-module")[:1]:
         found.append(Damage(f"remove the compiled {module}", _remove_file(module)))
     for package in _libraries(recipe)[:2]:
@@ -174,9 +175,15 @@ def _located(module: str, body: str) -> str:
     return f"cd /workspace && /opt/venv/bin/python -c {shlex.quote(code)}"
 
 
-def _truncate(module: str) -> str:
+def _truncate(module: Fact) -> str:
+    """Done by the shell alone: an interpreter that was put in the place of the real one might only say that it did."""
+    installed = f"/opt/venv/lib/python3*/*-packages/{module.value.replace('.', '/')}"
+    source = shlex.quote(f"/workspace/{module.file}")
     # A syntax error rather than an empty file: an empty __init__ can be a valid one.
-    return _located(module, "open(path, 'w').write('def (')")
+    return (
+        f"broken=1; for file in {source} {source}/__init__.py {installed}.py {installed}/__init__.py; do "
+        '[ -f "$file" ] && echo "def (" > "$file" && broken=0; done; exit $broken'
+    )
 
 
 def _remove_file(module: str) -> str:

@@ -10,7 +10,7 @@ from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.memory import as_text, recall
 from ratchet.policies.model.builder import VARIABLES, ModelBuilder, Takeover, opening
 from ratchet.policies.model.goal_setter import checkout_digest
-from ratchet.policies.model.prompts import BUILDER_ACTIONS, builder_system, builder_task
+from ratchet.policies.model.prompts import BUILDER_ACTIONS, BUILDER_THEN, builder_system, builder_task
 from ratchet.policies.model.turns import ModelPolicy
 from ratchet.policies.rules.builder import RulesBuilder
 from ratchet.policies.rules.plan import Plan
@@ -105,6 +105,7 @@ class Builders:
             stage=STAGE,
             allowed=BUILDER_ACTIONS,
             env=env,
+            then=BUILDER_THEN,
         )
 
 

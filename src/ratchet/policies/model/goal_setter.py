@@ -92,6 +92,7 @@ class GoalSetter:
             submit_blocks=(GOAL_BLOCK,),
             timeout_s=_COMMAND_TIMEOUT_S,
             reply_tokens=_REPLY_TOKENS,
+            then=_NOW.format(wanted=wanted),
         )
 
     def act(self, observation: Observation) -> Action:
@@ -100,7 +101,6 @@ class GoalSetter:
         action = self._turns.act(observation)
         self._asks_again = False
         if action.kind in (ActionKind.RUN, ActionKind.READ):
-            self._turns.tell(_NOW.format(wanted=self._wanted))
             return replace(action, user=USER, keep=False)
         if action.kind is not ActionKind.SUBMIT:
             return action

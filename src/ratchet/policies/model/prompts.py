@@ -139,6 +139,8 @@ _BUILDER_SUBMIT = (
 
 _BUILDER_EXAMPLE = "I install the project with its test dependencies.\n```sh\npip install -e . pytest\n```"
 
+BUILDER_THEN = "Now the next action. Run the given commands to see whether they work; submit when all of them do."
+
 
 def builder_system(*, tools: bool = False) -> str:
     """The system prompt of the builder."""

@@ -38,7 +38,7 @@ class ModelPolicy:
     `stage` is what the calls are counted for. `user` and `env` are what commands get where the reply names nobody.
     `submit_blocks`, `allowed`: see `replies.parse`. `tools` are offered to models that use tools; None means those of
     the allowed actions. `most_shown` bounds what is shown of one output, in characters; None: an eighth of the context,
-    at most 10,000.
+    at most 10,000. `then` follows each result: what to do now, which small models otherwise lose sight of.
 
     Raises `ModelServerError` as the model does, and `ContextOverflowError` where system and task alone are too long.
     """
@@ -58,6 +58,7 @@ class ModelPolicy:
         timeout_s: float | None = None,
         reply_tokens: int = 1024,
         most_shown: int | None = None,
+        then: str = "",
     ) -> None:
         self._model = model
         self._stage = stage
@@ -76,6 +77,7 @@ class ModelPolicy:
         self._last: Action | None = None
         self._call = ""  # the tool call that the next result answers
         self._told: list[str] = []
+        self._then = then
         self._bad_replies = 0
         self._circles = _Circles()
 
@@ -129,7 +131,7 @@ class ModelPolicy:
         else:
             text = _outcome(last, result, self._most_shown)
             self._circles.add(last, text, observation.changed)
-            parts += [last.detail, text, *_advice(last, result)]
+            parts += [last.detail, text, *_advice(last, result), self._then]
             if self._circles.count >= _TOLD_OF_CIRCLES:
                 parts.append(
                     f"You did exactly this {self._circles.count} times, with the same result. Try another way."
