@@ -304,6 +304,13 @@ def test_what_is_young_is_left_alone_whatever_its_modification_time_says(store: 
     assert find_garbage(store, min_age_s=60) == ()
 
 
+def test_an_interrupted_install_can_go_on_for_two_weeks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folders(store, "runs/old")
+    assert names(store) == set()
+    monkeypatch.setattr("ratchet.garbage.RUN_AGE_S", 0.0)
+    assert names(store) == {("interrupted install", "old")}
+
+
 def test_an_open_sandbox_or_a_running_install_stops_the_collection(store: Store) -> None:
     make_folders(store, "layers/unused", "sandboxes/s1")
     with store.shared(), pytest.raises(UsageError, match="in use"):

@@ -25,14 +25,17 @@ from ratchet.store import Store
 COLLECTABLE = ("install", "trajectory", "checkout")
 MIN_AGE_S = 600.0
 
+# An install with a model that was interrupted can go on for so long.
+RUN_AGE_S = 14 * 86_400.0
+
 _ID_LENGTH = 64
 _START_LENGTH = 32
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that nothing refers to. `kind` is "layer", "checkout", "cache", or "KIND record"; `size_bytes` is the
-    disk space that it takes."""
+    """Something that nothing refers to. `kind` is "layer", "checkout", "cache", "interrupted install" or "KIND record",
+    `size_bytes` the disk space that it takes."""
 
     kind: str
     id: str
@@ -55,6 +58,7 @@ def find_garbage(store: Store, *, min_age_s: float = MIN_AGE_S) -> tuple[Garbage
     unwanted += [("layer", path) for path in layers if path.name not in live_layers]
     unwanted += [("checkout", path) for path in _folders(store.checkouts) if path.name not in live]
     unwanted += [("cache", path) for path in _folders(store.caches)]
+    unwanted += [("interrupted install", path) for path in _folders(store.home / "runs") if _age_s(path) >= RUN_AGE_S]
     for kind in COLLECTABLE:
         kept = live if kind == "checkout" else live | remembered
         gone = records.get(kind, set()) - kept
