@@ -43,7 +43,6 @@ def test_a_quoted_contradiction_and_a_no_do_not_hold() -> None:
 @pytest.mark.parametrize(
     ("against", "holds"),
     [
-        ("quote: loading\nverdict: yes", HOLDS),
         ("quote: none\nverdict: cannot tell", HOLDS),
         ("I think all is well.", HOLDS),
         ("verdict: yes, no or cannot tell", HOLDS),
@@ -60,6 +59,11 @@ def test_doubt_is_no_pass(against: str, holds: str) -> None:
     opinion = compare(against, holds)
     assert opinion.holds is None
     assert opinion.why
+
+
+def test_what_a_quoted_line_contradicts_does_not_hold_and_is_not_asked_about_again() -> None:
+    opinion = compare("quote: loading\nverdict: yes")
+    assert (opinion.holds, opinion.quote) == (False, "loading")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ STAGE = "judge"
 # How much of an output is shown, in characters: less where the model's context is too small for it.
 _SHOWN_CHARACTERS = (4000, 1200)
 _COMMAND_CHARACTERS = 1000
-_REPLY_TOKENS = 200
+_REPLY_TOKENS = 120
 _LEAST_QUOTE_CHARACTERS = 4
 _LONG_QUOTE_CHARACTERS = 60
 _LONGEST_ANSWER_LINE = 4000
@@ -47,16 +47,14 @@ What it did: {result}
 
 _CONTRADICTION = """\
 Is there a line in this output that shows an error or a failure, or that contradicts the description? Answer with \
-exactly three lines:
+exactly two lines:
 quote: the line, copied exactly from the output, or none
-verdict: yes, no or cannot tell (yes: there is such a line)
-why: one short sentence"""
+verdict: yes, no or cannot tell (yes: there is such a line)"""
 
 _CONFIRMATION = """\
-Does this output show that the description is true? Answer with exactly three lines:
+Does this output show that the description is true? Answer with exactly two lines:
 quote: a line, copied exactly from the output, that shows it, or none
-verdict: yes, no or cannot tell
-why: one short sentence"""
+verdict: yes, no or cannot tell"""
 
 _ANSWER = re.compile(r"^[\s>*_`#-]*(quote|verdict|why)[\s*_`]*:(?:\*\*)?\s*(.*)$", re.IGNORECASE)
 _VERDICTS = re.compile(r"\b(yes|no|can(?:not|'t| not) tell)\b", re.IGNORECASE)
@@ -108,10 +106,11 @@ class ModelJudge:
             case = _case(goal, result, most_characters)
             try:
                 against = self._answer(case, _CONTRADICTION, goal.command, result.output)
-                holds = self._answer(case, _CONFIRMATION, goal.command, result.output)
+                if against.says is not False:
+                    return _contradicted(against)
+                return _confirmed(self._answer(case, _CONFIRMATION, goal.command, result.output))
             except ContextOverflowError:
                 continue
-            return _opinion(against, holds)
         return Opinion(None, "the context of the judge is too small for it")
 
     def _answer(self, case: str, question: str, command: str, output: str) -> _Answer:
@@ -135,18 +134,19 @@ class _Answer:
     problem: str
 
 
-def _opinion(against: _Answer, holds: _Answer) -> Opinion:
-    if holds.says is True and holds.quote and against.says is False:
-        return Opinion(True, holds.why or "the output shows it", holds.quote)
-    if holds.says is False and against.says is True and against.quote:
-        return Opinion(False, against.why or holds.why or "the output contradicts it", against.quote)
-    if holds.says is None or against.says is None:
-        unsure = holds if holds.says is None else against
-        return Opinion(None, unsure.problem or unsure.why or "the judge cannot tell")
-    if holds.says is not against.says:  # both for, or both against, but without evidence
-        lacking = holds if holds.says else against
-        return Opinion(None, lacking.problem)
-    return Opinion(None, "the judge's two answers contradict each other")
+def _contradicted(against: _Answer) -> Opinion:
+    """What follows when the first question was not answered with no. The second is not asked: it could not pass."""
+    if against.says and against.quote:
+        return Opinion(False, against.why or "a line of the output contradicts it", against.quote)
+    return Opinion(None, against.problem or against.why or "the judge cannot tell")
+
+
+def _confirmed(holds: _Answer) -> Opinion:
+    if holds.says and holds.quote:
+        return Opinion(True, holds.why or "a line of the output shows it", holds.quote)
+    if holds.says is False:
+        return Opinion(None, "the judge's two answers contradict each other")
+    return Opinion(None, holds.problem or holds.why or "the judge cannot tell")
 
 
 def _case(goal: Goal, result: CommandResult, most_characters: int) -> str:
