@@ -87,11 +87,11 @@ def test_three_malformed_replies_in_a_row_are_the_end() -> None:
 def test_going_in_circles_is_remarked_upon_and_then_the_end() -> None:
     policy, model = policy_of([LOOK] * 5)
     policy.act(START)
-    for time_s in (1, 2):
-        policy.act(saw(f"1 failed in 0.{time_s}s", 1))
-        assert "with the same result" not in last_told(model)
-    policy.act(saw("1 failed in 0.3s", 1))
-    assert "You did exactly this 3 times, with the same result" in last_told(model)
+    policy.act(saw("1 failed in 0.1s", 1))
+    assert "with the same result" not in last_told(model)
+    for times in (2, 3):
+        policy.act(saw(f"1 failed in 0.{times}s", 1))
+        assert f"You did exactly this {times} times, with the same result" in last_told(model)
     action = policy.act(saw("1 failed in 0.44s", 1))
     assert (action.kind, action.ok, action.reason) == (ActionKind.SUBMIT, False, Reason.GOING_IN_CIRCLES)
     assert "ls" in action.detail
@@ -125,6 +125,14 @@ def test_the_same_command_with_other_results_is_no_circle() -> None:
     policy.act(START)
     actions = [policy.act(saw(f"{number} failed", 1)) for number in range(6)]
     assert actions[-1].ok
+
+
+def test_the_same_command_over_and_over_is_one_whatever_it_prints() -> None:
+    policy, model = policy_of([LOOK] * 9)
+    policy.act(START)
+    actions = [policy.act(saw(f"log in /tmp/{number}")) for number in range(8)]
+    assert "You did exactly this 7 times" in last_told(model)
+    assert actions[-1].reason is Reason.GOING_IN_CIRCLES
 
 
 def test_a_spent_budget_is_submitted() -> None:

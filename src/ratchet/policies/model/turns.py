@@ -16,8 +16,9 @@ from ratchet.protocols import Model
 from ratchet.records import Action, ActionKind, CommandResult, Exchange, Message, Observation, Reason, Reply, content_id
 
 _MOST_BAD_REPLIES = 3  # in a row
-_TOLD_OF_CIRCLES = 3  # the same action with the same result so often, with nothing new done in between
+_TOLD_OF_CIRCLES = 2  # the same action with the same result so often, with nothing new done in between
 _MOST_CIRCLES = 4
+_MOST_REPEATS = 8  # of the same action, ending in the same way with other output
 
 _STEPS_TOLD_BELOW = 6
 
@@ -32,7 +33,7 @@ class ModelPolicy:
     """A `Policy`: each action is the first in a reply of `model`, which sees the results of its own actions only.
 
     A reply that is no action becomes a NONE, with the correction as `detail`; after three in a row it submits
-    BAD_REPLIES. The same action with the same result three times is remarked upon, and the fourth time it submits
+    BAD_REPLIES. The same action with the same result is remarked upon the second time, and the fourth time it submits
     GOING_IN_CIRCLES; a spent budget is submitted too. Given the same replies and observations it asks the same.
 
     `stage` is what the calls are counted for. `user` and `env` are what commands get where the reply names nobody.
@@ -89,8 +90,8 @@ class ModelPolicy:
         text = self._observed(observation)
         if text:
             self._conversation.add_result(text, self._call)
-        if self._circles.count >= _MOST_CIRCLES:
-            detail = f"the same action had the same result {self._circles.count} times: {_named(self._last)}"
+        if self._circles.closed:
+            detail = f"the same action had the same result {self._circles.repeats} times: {_named(self._last)}"
             return self._stop(Reason.GOING_IN_CIRCLES, detail)
         previous = self._prompt
         try:
@@ -130,11 +131,11 @@ class ModelPolicy:
             parts.append(last.detail)
         else:
             text = _outcome(last, result, self._most_shown)
-            self._circles.add(last, text, observation.changed)
+            self._circles.add(last, result, text, observation.changed)
             parts += [last.detail, text, *_advice(last, result), self._then]
-            if self._circles.count >= _TOLD_OF_CIRCLES:
+            if self._circles.repeats >= _TOLD_OF_CIRCLES:
                 parts.append(
-                    f"You did exactly this {self._circles.count} times, with the same result. Try another way."
+                    f"You did exactly this {self._circles.repeats} times, with the same result. Do something else."
                 )
         if last is not None and observation.steps_left < _STEPS_TOLD_BELOW:
             parts.append(
@@ -163,21 +164,27 @@ class ModelPolicy:
 
 
 class _Circles:
-    """How often the same action had the same result, since anything was done that changed files and was new."""
+    """How often the last action was done before with the same result (`count`), and how often it ended in the same way,
+    whatever it printed (`repeats`), since anything was done that changed files and was new."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.repeats = 0
         self._seen: Counter[str] = Counter()
         self._changing: set[str] = set()
 
-    def add(self, action: Action, text: str, changed: bool | None) -> None:
+    @property
+    def closed(self) -> bool:
+        return self.count >= _MOST_CIRCLES or self.repeats >= _MOST_REPEATS
+
+    def add(self, action: Action, result: CommandResult | None, text: str, changed: bool | None) -> None:
         did = content_id(replace(action, exchanges=(), note="", detail=""))
         if changed is not False and did not in self._changing:
             self._changing.add(did)
             self._seen.clear()
-        key = content_id([did, _VARYING.sub("", text)])
-        self._seen[key] += 1
-        self.count = self._seen[key]
+        ended = content_id([did, f"{result.exit_status} {result.limit}" if result is not None else "done"])
+        same = content_id([did, _VARYING.sub("", text)])
+        self._seen.update((ended, same))
+        self.count, self.repeats = self._seen[same], self._seen[ended]
 
 
 def _outcome(action: Action, result: CommandResult | None, most_characters: int) -> str:
