@@ -149,7 +149,14 @@ def test_a_run_that_was_ended_from_outside_goes_on_after_its_last_step() -> None
     told: list[Step] = []
     sandbox = FakeBackend({"touch (.*)": lambda c: Answer(files={c.match[1]: b"here"})}).open(SPEC)
     policy = ScriptedPolicy([do("touch /a"), do("see"), do("touch /b"), DONE])
-    after = run_agent(policy, sandbox, AgentLimits(), checkpoints=True, recorded=before.steps[:2], on_step=lambda _, step: told.append(step))
+    after = run_agent(
+        policy,
+        sandbox,
+        AgentLimits(),
+        checkpoints=True,
+        recorded=before.steps[:2],
+        on_step=lambda _, step: told.append(step),
+    )
     assert [step.action.command for step in told] == ["touch /b", ""]
     assert after.steps[:2] == before.steps[:2]
     assert policy.observations[2].result == before.steps[1].result, "what changed nothing is not run again"

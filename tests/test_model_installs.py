@@ -99,6 +99,11 @@ def test_a_model_builds_alone_and_what_did_not_matter_is_dropped(workshop: Works
     assert not any(word in commands(environment) for word in ("/opt/nothing", "/opt/failed", "rm -r"))
 
 
+def test_what_a_model_did_counts_and_not_whether_it_said_so(workshop: Workshop, generated: Path) -> None:
+    lost = ScriptedModel([sh("python tools/make_tables.py"), *[sh("ls")] * 4])
+    built(workshop, autoinstall(str(generated), workshop, options(takeover(lost))))
+
+
 def test_a_service_is_started_before_every_goal(workshop: Workshop, tmp_path: Path) -> None:
     files = dict(unprepared.GENERATED)
     files["tests/test_lookup.py"] = (

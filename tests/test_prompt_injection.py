@@ -93,7 +93,8 @@ def test_host_files_and_other_hosts_are_out_of_reach(
     ]
     install = autoinstall(str(source), workshop, options(builder(*reach)))
     kept = workshop.store.get("trajectory", install.attempts[0].trajectory, Trajectory)
-    results = [step.result for step in kept.steps if step.result is not None][-3:]
+    results = [step.result for step in kept.steps if step.result is not None and step.action.note.startswith("As the")]
+    assert len(results) == 3
     assert not any(result.ok for result in results)
     assert secret not in json.dumps([result.output for result in results])
     refused = {event.data["host"] for event in events if event.kind == "proxy" and not event.data["allowed"]}

@@ -15,6 +15,7 @@ from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.memory import lessons_of, remember
 from ratchet.autoinstall.minimise import minimise
 from ratchet.autoinstall.verify import changed_tests, judge, replay
+from ratchet.policies.model.builder import RESERVED_STEPS
 from ratchet.policies.rules.planning import Lesson
 from ratchet.protocols import Policy
 from ratchet.records import Attempt, Base, Reason, Recipe, RecipeStep, Verdict
@@ -102,7 +103,10 @@ class _Attempt:
         job, number, began = self.job, self.number, time.monotonic()
         options, workshop = job.options, job.workshop
         with job.clock.stage("construction", number):
-            built = construct(workshop, builder, self.base, job.checkout, options.limits, options.agent, job.cache, log)
+            agent = options.agent
+            if log is not None:
+                agent = replace(agent, steps=agent.steps + RESERVED_STEPS)
+            built = construct(workshop, builder, self.base, job.checkout, options.limits, agent, job.cache, log)
         for repair in repairs_of(builder):
             workshop.events.emit("repair", key=repair.key, note=repair.note)
         self.reason, self.detail = built.reason, built.detail

@@ -22,6 +22,9 @@ VARIABLES = {"PATH": f"{VENV}/bin:{SYSTEM_PATH}", "VIRTUAL_ENV": VENV, "LANG": "
 _MOST_SUBMISSIONS = 4
 _SHOWN_CHARACTERS = 3000
 
+RESERVED_STEPS = 12
+"""Of the steps of an attempt, those that are kept for trying the targets at the end."""
+
 # In a last look before a submission counts: what was made as root is given to the user who runs goals.
 _GIVE_TO_USER = (
     f"for folder in /workspace {VENV}; do\n"
@@ -57,7 +60,8 @@ class ModelBuilder:
     """A `Policy`: plays `first`, then lets a model act until its submission holds.
 
     A submission counts only when all targets hold in the sandbox as it is; else the model is told what failed, at most
-    four times. `env` is what every command in the environment gets.
+    four times. Where the model gives up, goes in circles or has no steps left, the targets are tried all the same:
+    what counts is what it did. `env` is what every command in the environment gets.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class ModelBuilder:
     def act(self, observation: Observation) -> Action:
         return self._work.send(observation)
 
-    def _run(self) -> Generator[Action, Observation, None]:
+    def _run(self) -> Work:
         observation = yield Action(ActionKind.NONE)  # taken by the first `next`
         for action in self._first:
             observation = yield action
@@ -84,23 +88,30 @@ class ModelBuilder:
                 return
         if self._first:
             observation = replace(observation, result=None)
-        failed: Trial | None = None
         for _ in range(_MOST_SUBMISSIONS):
-            action = self._turns.act(observation)
-            while action.kind is not ActionKind.SUBMIT:
-                observation = yield action
-                action = self._turns.act(observation)
-            if not action.ok:
+            action = yield from self._until_submission(observation)
+            if action.reason is Reason.BUDGET_SPENT:
                 yield action
                 return
             failed, observation = yield from self._try_targets(action)
             if failed is None:
                 yield Action(ActionKind.SUBMIT, env=self._env, start=self._start, note=action.note)
                 return
-            self._turns.tell(_rejection(failed))
-        last = f": {failed.goal.command}: {failed.unmet}" if failed is not None else ""
-        detail = f"the targets still failed after {_MOST_SUBMISSIONS} submissions{last}"
+            missing = f"{failed.goal.command}: {failed.unmet}"
+            if not action.ok:
+                yield replace(action, detail=f"{action.detail}; {missing}", exchanges=())
+                return
+            self._turns.tell(f"Not yet: the target `{failed.goal.command}` does not hold: {failed.unmet}.")
+        detail = f"the targets still failed after {_MOST_SUBMISSIONS} submissions: {missing}"
         yield Action(ActionKind.SUBMIT, ok=False, reason=Reason.TARGETS_FAILED, detail=detail)
+
+    def _until_submission(self, observation: Observation) -> Generator[Action, Observation, Action]:
+        while (left := observation.steps_left - RESERVED_STEPS) > 0:
+            action = self._turns.act(replace(observation, steps_left=left))
+            if action.kind is ActionKind.SUBMIT:
+                return action
+            observation = yield action
+        return Action(ActionKind.SUBMIT, ok=False, reason=Reason.POLICY_GAVE_UP, detail="the model had no steps left")
 
     def _try_targets(self, submission: Action) -> Generator[Action, Observation, tuple[Trial | None, Observation]]:
         """The first target that does not hold, if there is one."""
@@ -173,10 +184,6 @@ def situation(done: Sequence[tuple[Action, CommandResult | None]], submission: A
 def failed_outputs(done: Sequence[tuple[Action, CommandResult | None]]) -> list[str]:
     """What failed commands printed, the last one first."""
     return [r.output for a, r in reversed(done) if r is not None and not r.ok and a.kind is ActionKind.RUN]
-
-
-def _rejection(trial: Trial) -> str:
-    return f"Not yet: the target `{trial.goal.command}` does not hold: {trial.unmet}."
 
 
 def _as_result(trial: Trial) -> CommandResult:
