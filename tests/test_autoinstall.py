@@ -12,7 +12,7 @@ from ratchet.autoinstall.options import Options
 from ratchet.autoinstall.pipeline import autoinstall
 from ratchet.autoinstall.verify import environment_layers, judge_pristine, verify
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.records import Environment, Goal, GoalKind, Install, Limits, Outcome
+from ratchet.records import Environment, Expectation, Goal, GoalKind, Install, Limits, Outcome
 
 pytestmark = pytest.mark.sandbox
 
@@ -187,11 +187,14 @@ def test_the_same_checkout_is_not_built_twice(workshop: Workshop, install: Insta
 
 @pytest.mark.parametrize(
     ("command", "passes"),
-    [("python -c 'import json, sys; print(sys.version)'", True), ("python -m pytest --version", False)],
+    [
+        ("python -c 'import json, sys; print(\"ready\", sys.version)'", True),
+        ("python -m pytest --version && echo ready", False),
+    ],
 )
 def test_a_goal_that_needs_no_installation_passes_in_the_pristine_sandbox(
     workshop: Workshop, environment: Environment, command: str, passes: bool
 ) -> None:
-    goal = Goal(command, "", GoalKind.SETUP)
+    goal = Goal(command, "", GoalKind.SETUP, Expectation(matches=("^ready",)))
     layers = workshop.pristine_layers(environment.base, environment.checkout)
     assert judge_pristine(workshop, layers, goal, LIMITS).passed is passes

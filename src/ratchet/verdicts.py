@@ -14,7 +14,7 @@ EVIDENCE_CHARACTERS = 3000
 
 # Tests that fail for want of a network are set aside, but only up to this share: a suite that mostly needs one
 # proves nothing offline.
-_MOST_NEED_NETWORK = 0.2
+MOST_NEED_NETWORK = 0.2
 
 # Regular expressions of a goal see this much of the output, line by line, and of each line its beginning: what a
 # search takes may grow with the square of what it sees, and the output is the repository's to choose.
@@ -88,7 +88,7 @@ def _tests_unmet(expectation: Expectation, tests: TestRun) -> str:
         return f"{tests.ran} tests ran and {skipped} were skipped, where at least {expectation.min_tests} should run"
     passed = tests.count(Outcome.PASSED)
     offline = len(need_network(tests))
-    if offline > _MOST_NEED_NETWORK * tests.ran:
+    if offline > MOST_NEED_NETWORK * tests.ran:
         return f"{offline} of {tests.ran} tests want a network, which they do not get"
     judged = tests.ran - offline
     if not judged or passed / judged < expectation.min_pass_rate:

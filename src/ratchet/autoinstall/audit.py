@@ -29,6 +29,15 @@ from ratchet.verdicts import need_network
 RUNS = 3  # of the suite, to find the flaky tests
 SABOTAGE_S = 1200.0
 
+# Every process but the one that does it and those that wait for it.
+_STOP_ALL = """\
+keep=" 1 "; each=$$
+while [ "$each" -gt 1 ]; do keep="$keep$each "; each=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$each/status"); done
+for each in /proc/[0-9]*; do
+  case "$keep" in *" ${each#/proc/} "*) ;; *) kill -9 "${each#/proc/}" 2>/dev/null ;; esac
+done
+true"""
+
 
 @dataclass(frozen=True)
 class Damage:
@@ -57,7 +66,7 @@ def damages(survey: Survey, recipe: Recipe) -> list[Damage]:
     for package in _libraries(recipe)[:2]:
         found.append(Damage(f"remove the files of {package}", _remove_package(package)))
     if recipe.start:
-        found.append(Damage("stop the services", "kill -9 -1; true"))
+        found.append(Damage("stop the services", _STOP_ALL))
     return found
 
 

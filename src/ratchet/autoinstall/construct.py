@@ -58,7 +58,7 @@ def act(
             events.emit("command", sandbox=sandbox.name, command=action.command, note=action.note)
 
     def on_step(number: int, step: Step) -> None:
-        if log is not None:
+        if log is not None and step.action.reason is not Reason.BUDGET_SPENT:
             log.back_to(number)
             log.step(step)
         if step.result is not None and step.action.kind is ActionKind.RUN:
@@ -82,7 +82,8 @@ def act(
     )
     if log is None:
         return trajectory
-    log.finish(trajectory.end)
+    if trajectory.steps[-1].action.reason is not Reason.BUDGET_SPENT:  # with a larger one it goes on
+        log.finish(trajectory.end)
     header = log.recorded.header
     return replace(trajectory, role=header.role, policy=header.policy)
 

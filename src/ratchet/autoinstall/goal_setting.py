@@ -9,10 +9,11 @@ from ratchet.autoinstall.construct import act, resume
 from ratchet.autoinstall.goals import GOALS, GoalSet, choose_goals
 from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.verify import judge_pristine
+from ratchet.errors import BudgetSpentError
 from ratchet.policies.model.goal_setter import STAGE, GoalSetter
 from ratchet.policies.rules.goals import propose_goals
 from ratchet.protocols import Model
-from ratchet.records import Base, Goal, GoalKind
+from ratchet.records import Base, Goal, GoalKind, Reason
 from ratchet.trajectories import TrajectoryLog
 
 # A look round takes no installs: it is short.
@@ -56,7 +57,7 @@ def set_goals_of(job: Job, base: Base) -> tuple[GoalSet, str]:
 
 def _explore(job: Job, layers: tuple[str, ...], model: Model) -> tuple[tuple[Goal, ...], str]:
     """What a model proposes after a look at the pristine checkout, in a sandbox without a network that is thrown away
-    afterwards; and the id of its trajectory."""
+    afterwards; and the id of its trajectory. Raises `BudgetSpentError`."""
     workshop, options = job.workshop, job.options
     path = job.journal.trajectory("goals")
     if path is None:
@@ -68,4 +69,7 @@ def _explore(job: Job, layers: tuple[str, ...], model: Model) -> tuple[tuple[Goa
     ):
         setter = GoalSetter(resume(workshop, model, log, options.meter), job.survey, job.checkout)
         trajectory = act(workshop, setter, sandbox, limits, log)
+    last = trajectory.steps[-1].action
+    if last.reason is Reason.BUDGET_SPENT:
+        raise BudgetSpentError(last.detail)
     return setter.goals, workshop.store.put("trajectory", trajectory)

@@ -29,7 +29,7 @@ from ratchet.autoinstall.judging import keep_judging, with_judge
 from ratchet.autoinstall.options import Options, Roles
 from ratchet.autoinstall.verify import judge, judge_in, start
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.errors import SandboxError
+from ratchet.errors import BudgetSpentError, SandboxError
 from ratchet.policies.rules.goals import propose_goals
 from ratchet.policies.rules.planning import rank_pythons
 from ratchet.protocols import Sandbox
@@ -120,8 +120,11 @@ class _Autoinstall:
             return self._discard(
                 Reason.PYTHON_UNAVAILABLE, f"it requires Python {wanted}; there are bases for {', '.join(pythons)}"
             )
-        with job.clock.stage("goals"):
-            goals, looked = set_goals_of(job, job.base(ranked[0]))
+        try:
+            with job.clock.stage("goals"):
+                goals, looked = set_goals_of(job, job.base(ranked[0]))
+        except BudgetSpentError as error:
+            return self._discard(Reason.BUDGET_SPENT, error.what)
         self.looked = looked
         if not goals.targets:
             return self._discard(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ratchet.policies.digest import Digest, digest_command, parse_digest
 from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation
-from ratchet.verdicts import decide
+from ratchet.verdicts import MOST_NEED_NETWORK, decide
 
 USER = "dev"
 """Who runs goals. Every base has this user, or a builder makes it."""
@@ -34,6 +34,8 @@ class Trial:
             return f"it left no test report (exit status {self.result.exit_status})"
         if self.digest.ran < expectation.min_tests:
             return f"{self.digest.ran} tests ran, where at least {expectation.min_tests} should"
+        if (offline := self.digest.ran - self.digest.judged) > MOST_NEED_NETWORK * self.digest.ran:
+            return f"{offline} of {self.digest.ran} tests want a network, which they do not get"
         if self.digest.passed < expectation.min_pass_rate * self.digest.judged:
             return f"{self.digest.passed} of {self.digest.judged} tests passed"
         return ""
