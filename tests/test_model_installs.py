@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,7 @@ def test_a_model_that_fails_leaves_lessons_to_the_next_attempt(workshop: Worksho
 
 
 def test_a_spent_budget_stops_cleanly_and_more_goes_on_from_there(workshop: Workshop, generated: Path) -> None:
+    (generated / "only-here").write_text(uuid.uuid4().hex)  # so that no earlier install of it can be used
     work = [sh("python tools/make_tables.py"), SUBMIT]
     small = Meter(Budget(tokens=10))
     first = ScriptedModel(work, meter=small)

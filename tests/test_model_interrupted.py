@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def free_port() -> int:
 
 
 def test_a_killed_install_goes_on_after_the_last_step_that_was_done(home: Path, base: str, tmp_path: Path) -> None:
-    source = unprepared.write(unprepared.GENERATED, tmp_path / "lookup")
+    source = unprepared.write(unprepared.GENERATED | {"only-here": uuid.uuid4().hex}, tmp_path / "lookup")
     asked: list[str] = []
 
     def answer(request: Request) -> Turn:
@@ -72,7 +73,7 @@ def test_a_killed_install_goes_on_after_the_last_step_that_was_done(home: Path, 
 
 
 def test_a_dead_server_is_one_clear_error_and_loses_nothing(home: Path, base: str, tmp_path: Path) -> None:
-    source = unprepared.write(unprepared.CONFIGURED, tmp_path / "greeter")
+    source = unprepared.write(unprepared.CONFIGURED | {"only-here": uuid.uuid4().hex}, tmp_path / "greeter")
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1"
     process = start(source, url, home)
