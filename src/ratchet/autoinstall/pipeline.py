@@ -163,7 +163,9 @@ class _Autoinstall:
                 goals.targets,
                 seconds,
             )
-        if len(planned) >= _ENOUGH_DAMAGE and not any(damage.noticed_by for damage in sabotages):
+        # A model may have made an environment in which nothing can be broken; the rules do not.
+        damaged = len(planned if job.options.roles.models else sabotages)
+        if damaged >= _ENOUGH_DAMAGE and not any(damage.noticed_by for damage in sabotages):
             job.workshop.layers.remove(layer)
             detail = f"of {len(planned)} ways to break it {len(sabotages)} could be tried, and no target noticed any"
             return self._discard(Reason.NOTHING_NOTICED, detail, goals, verdicts)

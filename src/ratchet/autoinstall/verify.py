@@ -26,6 +26,7 @@ from ratchet.records import (
     Survey,
     Verdict,
 )
+from ratchet.sandbox.merge import is_opaque
 from ratchet.verdicts import decide
 
 # Debian calls its interpreter python3. Without another name every goal would fail in the pristine sandbox for that.
@@ -105,19 +106,22 @@ def _conftests(checkout: Checkout) -> Iterator[str]:
 
 
 def _differs(upper: Path, original: Path, path: str) -> bool:
-    """Whether the file at `path`, or a folder above it, is another one in an overlay's upper directory."""
-    place = upper
+    """Whether the file at `path`, or a folder above it, is another one in an overlay's upper directory. Links of the
+    checkout are not followed: a file in the place of one is another file."""
+    place, source = upper, original
     for part in PurePosixPath(path).parts:
-        place = place / part
+        place, source = place / part, source / part
         try:
             mode = place.lstat().st_mode
         except FileNotFoundError:
             return False
         if not stat.S_ISDIR(mode):
             break
+        if is_opaque(place):  # the folder was made anew: nothing of the checkout's is in it
+            return True
     if place != upper / path or not stat.S_ISREG(mode):
         return True  # removed, or something else is there now
-    return not filecmp.cmp(place, original / path, shallow=False)
+    return source.is_symlink() or not source.is_file() or not filecmp.cmp(place, source, shallow=False)
 
 
 def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe, limits: Limits) -> Verdict:

@@ -52,7 +52,7 @@ def _visible(sources: Sequence[Path], name: str) -> tuple[list[Path], bool]:
         stack.insert(0, path)
         if not stat.S_ISDIR(path.lstat().st_mode):
             return stack, False
-        if _is_opaque(path):
+        if is_opaque(path):
             return stack, True
     return stack, False
 
@@ -62,7 +62,8 @@ def _is_whiteout(path: Path) -> bool:
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
 
 
-def _is_opaque(directory: Path) -> bool:
+def is_opaque(directory: Path) -> bool:
+    """Whether a directory of an upper layer hides all that lower layers have in its place."""
     try:
         return os.getxattr(directory, _OPAQUE) == b"y"
     except OSError:  # it has no such attribute
