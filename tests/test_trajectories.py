@@ -212,6 +212,16 @@ def test_a_finished_trajectory_takes_no_more(path: Path) -> None:
             log.step(STEPS[0])
 
 
+def test_a_finished_run_that_goes_on_is_open_again(path: Path) -> None:
+    with TrajectoryLog(path, HEADER) as log:
+        log.step(STEPS[0])
+        log.finish("out of time")
+    with TrajectoryLog(path, HEADER) as log:
+        log.exchange(exchange("more"))
+    recorded = read(path)
+    assert (recorded.steps, recorded.unfinished, recorded.end) == (STEPS[:1], (exchange("more"),), None)
+
+
 def test_the_file_is_private(path: Path) -> None:
     write(path)
     assert path.stat().st_mode & 0o077 == 0

@@ -94,10 +94,10 @@ def _not_once(number: int, edit: Edit, found: int, path: str) -> str:
     if not edit.search:
         return f"the search text of edit {number} is empty; nothing was changed"
     where = "does not occur" if not found else f"occurs {found} times"
-    hint = (
-        "read the file and copy the lines exactly" if not found else "take more lines around it, so that it is unique"
-    )
-    return f"the search text of edit {number} {where} in {path}; nothing was changed. {hint.capitalize()}."
+    hint = "Take more lines around it, so that it is unique."
+    if not found:
+        hint = "Read the file and copy the lines exactly, without their numbers."
+    return f"the search text of edit {number} {where} in {path}; nothing was changed. {hint}"
 
 
 def _read_lines(sandbox: Sandbox, path: str, first: int, last: int) -> CommandResult:

@@ -59,7 +59,7 @@ def run_agent(
             on_action(action)
             action, result = _perform(action, sandbox, tracks, deadline - time.monotonic(), on_output)
             changed = tracks.after(action)
-        if known is not None and _like(known.result, result):
+        if known is not None and known.changed == changed and _like(known.result, result):
             steps.append(known)
         else:
             recorded = ()  # what follows in the record belongs to another course of things

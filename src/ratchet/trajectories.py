@@ -100,7 +100,11 @@ class TrajectoryLog:
         self._written = list(self.recorded.unfinished)
 
     def exchange(self, exchange: Exchange) -> None:
-        """Keep a model's answer. Call it before anything is done about it."""
+        """Keep a model's answer. Call it before anything is done about it. In a finished log it begins the step after
+        the last one: where a run goes on that had ended."""
+        if self._ended:
+            os.ftruncate(self._descriptor, self._ends[-1])
+            self._ended = False
         self._append(_exchange_line(exchange))
         self._written.append(exchange)
 

@@ -12,7 +12,6 @@ from ratchet.autoinstall.builders import STAGE, Builders, needs_model, repairs_o
 from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.goals import GoalSet
 from ratchet.autoinstall.job import Job
-from ratchet.autoinstall.memory import lessons_of, remember
 from ratchet.autoinstall.minimise import minimise
 from ratchet.autoinstall.verify import changed_tests, judge, replay
 from ratchet.policies.model.builder import RESERVED_STEPS
@@ -73,7 +72,8 @@ def try_to_build(job: Job, goals: GoalSet, pythons: tuple[str, ...]) -> Tried:
             break
         with ExitStack() as held:
             base = job.base(plan.python)
-            path = job.journal.trajectory(f"builder-{number}")
+            # The rules decide anew as quickly as a record of them is read.
+            path = job.journal.trajectory(f"builder-{number}") if job.options.roles.builder.model is not None else None
             header = job.header("builder", job.options.roles.builder.name, number)
             log = held.enter_context(TrajectoryLog(path, header)) if path is not None else None
             builder = builders.make(plan, base, log)
@@ -117,9 +117,6 @@ class _Attempt:
         if proven is not None and needs_model(builder):
             with job.clock.stage("minimise", number):
                 proven = self._minimise(proven, fixed=without_model(built.trajectory))
-        if proven is not None and options.memory:
-            names = job.survey.values("import-name")
-            remember(workshop.store, lessons_of(built.trajectory, proven.recipe, project=job.project, names=names))
         attempt = Attempt(
             number,
             self.base.name,

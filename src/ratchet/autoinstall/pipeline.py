@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from ratchet.autoinstall.goals import GoalSet
 from ratchet.autoinstall.job import Clock, Job
 from ratchet.autoinstall.journal import Journal, open_journal
 from ratchet.autoinstall.judging import keep_judging, with_judge
+from ratchet.autoinstall.memory import lessons_of, remember
 from ratchet.autoinstall.options import Options, Roles
 from ratchet.autoinstall.verify import judge, judge_in, start
 from ratchet.autoinstall.workshop import Workshop
@@ -41,8 +43,10 @@ from ratchet.records import (
     GoalKind,
     Install,
     Reason,
+    Recipe,
     Survey,
     TestRun,
+    Trajectory,
     Verdict,
     content_id,
 )
@@ -67,10 +71,7 @@ def autoinstall(source: str, workshop: Workshop, options: Options | None = None)
     if not options.fresh and known is not None and _can_be_used(known, workshop, options):
         install = replace(known, source=source, reused=True)
     else:
-        install = _install(source, checkout, workshop, options, clock)
-        record = workshop.store.put("install", install)
-        if install.environment or known is None or not known.environment:
-            workshop.store.link("install", checkout.id, record)
+        install = _install(source, checkout, workshop, options, clock, known)
     workshop.events.emit("install.end", environment=install.environment, reason=install.reason, detail=install.detail)
     return install
 
@@ -84,7 +85,10 @@ def _can_be_used(known: Install, workshop: Workshop, options: Options) -> bool:
     return options.base in (None, environment.base.name) and asked_for and workshop.layers.exists(environment.layer)
 
 
-def _install(source: str, checkout: Checkout, workshop: Workshop, options: Options, clock: Clock) -> Install:
+def _install(
+    source: str, checkout: Checkout, workshop: Workshop, options: Options, clock: Clock, known: Install | None
+) -> Install:
+    """Do an install and store what came of it: as the checkout's latest, unless it failed and `known` did not."""
     with ExitStack() as held:
         cache = held.enter_context(workshop.store.cache(checkout.id))
         journal = Journal(None, workshop.store)
@@ -95,6 +99,9 @@ def _install(source: str, checkout: Checkout, workshop: Workshop, options: Optio
         job = Job(checkout, survey, options, workshop, clock, cache, journal)
         job = held.enter_context(with_judge(job))
         install = _Autoinstall(source, job).run()
+        record = workshop.store.put("install", install)
+        if install.environment or known is None or not known.environment:
+            workshop.store.link("install", checkout.id, record)
         if install.reason is not Reason.BUDGET_SPENT:
             journal.remove()
         return install
@@ -138,20 +145,55 @@ class _Autoinstall:
         return self._verified(goals, tried.proven)
 
     def _verified(self, goals: GoalSet, proven: Proven) -> Install:
-        job = self.job
-        base, recipe, layer, verdicts = proven.base, proven.recipe, proven.layer, proven.verdicts
-        layers = (*job.workshop.pristine_layers(base, job.checkout), layer)
-        limits = job.options.limits
+        job, recipe = self.job, proven.recipe
+        layers = (*job.workshop.pristine_layers(proven.base, job.checkout), proven.layer)
 
         def open_fork() -> Sandbox:
-            sandbox = job.workshop.offline(layers, limits)
+            sandbox = job.workshop.offline(layers, job.options.limits)
             started = start(sandbox, recipe)
             if started is not None and not started.ok:
                 sandbox.close()
                 raise SandboxError(f"the start script worked on replay and fails now: {started.output[-300:]}")
             return sandbox
 
-        seconds = {verdict.goal: verdict.seconds for verdict in verdicts}
+        audit = self._audit(goals, proven, layers, open_fork)
+        if audit is None:
+            job.workshop.layers.remove(proven.layer)
+            detail = "it was broken on purpose in several ways, or could not even be, and no target noticed any"
+            return self._discard(Reason.NOTHING_NOTICED, detail, goals, proven.verdicts)
+        with open_fork() as sandbox:
+            python, debian = resolved_packages(sandbox, recipe.env)
+        environment = Environment(
+            id=content_id([proven.base.id, job.checkout.id, recipe, goals.goals])[:32],
+            name=job.project,
+            base=proven.base,
+            checkout=job.checkout,
+            recipe=recipe,
+            layer=proven.layer,
+            goals=goals.goals,
+            targets=tuple(goal.id for goal in goals.targets),
+            verdicts=without_cases(proven.verdicts),
+            audit=audit,
+            python_packages=python,
+            debian_packages=debian,
+            generation=job.options.roles.generation,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=dict(job.clock.seconds),
+            limits=job.options.limits,
+            allowed_hosts=job.workshop.allowed_hosts,
+        )
+        job.workshop.store.put("environment", environment)
+        if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", environment.name, re.ASCII):
+            job.workshop.store.link("environment", environment.name, environment.id)
+        self._remember(recipe)
+        return self._ended(goals, proven.verdicts, None, "", environment.id, audit)
+
+    def _audit(
+        self, goals: GoalSet, proven: Proven, layers: tuple[str, ...], open_fork: Callable[[], Sandbox]
+    ) -> Audit | None:
+        """None where the targets hold whatever is broken."""
+        job, recipe, limits = self.job, proven.recipe, self.job.options.limits
+        seconds = {verdict.goal: verdict.seconds for verdict in proven.verdicts}
         with job.clock.stage("held-out"):
             held_out = tuple(judge(job.workshop, layers, goal, recipe, limits) for goal in goals.held_out)
         planned = damages(job.survey, recipe)
@@ -166,43 +208,24 @@ class _Autoinstall:
         # A model may have made an environment in which nothing can be broken; the rules do not.
         damaged = len(planned if job.options.roles.models else sabotages)
         if damaged >= _ENOUGH_DAMAGE and not any(damage.noticed_by for damage in sabotages):
-            job.workshop.layers.remove(layer)
-            detail = f"of {len(planned)} ways to break it {len(sabotages)} could be tried, and no target noticed any"
-            return self._discard(Reason.NOTHING_NOTICED, detail, goals, verdicts)
+            return None
         suite = next(goal for goal in goals.targets if goal.kind is GoalKind.TESTS)
-        first = next(verdict for verdict in verdicts if verdict.goal == suite.id).tests or TestRun()
+        first = next(verdict for verdict in proven.verdicts if verdict.goal == suite.id).tests or TestRun()
         with job.clock.stage("flaky"):
             together = seconds[suite.id] < suite.timeout_s / 4
             run, flaky, need_network = audit_tests(
                 first, lambda: judge(job.workshop, layers, suite, recipe, limits), together=together
             )
         weak = weak_targets(goals.targets, sabotages, goals.pristine)
-        audit = Audit(without_cases(held_out), sabotages, run, flaky, need_network, weak)
-        with open_fork() as sandbox:
-            python, debian = resolved_packages(sandbox, recipe.env)
-        environment = Environment(
-            id=content_id([base.id, job.checkout.id, recipe, goals.goals])[:32],
-            name=job.project,
-            base=base,
-            checkout=job.checkout,
-            recipe=recipe,
-            layer=layer,
-            goals=goals.goals,
-            targets=tuple(goal.id for goal in goals.targets),
-            verdicts=without_cases(verdicts),
-            audit=audit,
-            python_packages=python,
-            debian_packages=debian,
-            generation=job.options.roles.generation,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=dict(job.clock.seconds),
-            limits=limits,
-            allowed_hosts=job.workshop.allowed_hosts,
-        )
-        job.workshop.store.put("environment", environment)
-        if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", environment.name, re.ASCII):
-            job.workshop.store.link("environment", environment.name, environment.id)
-        return self._ended(goals, verdicts, None, "", environment.id, audit)
+        return Audit(without_cases(held_out), sabotages, run, flaky, need_network, weak)
+
+    def _remember(self, recipe: Recipe) -> None:
+        """Keep what helped in the attempt that succeeded, for later installs."""
+        job = self.job
+        if job.options.memory:
+            trajectory = job.workshop.store.get("trajectory", self.attempts[-1].trajectory, Trajectory)
+            names = job.survey.values("import-name")
+            remember(job.workshop.store, lessons_of(trajectory, recipe, project=job.project, names=names))
 
     def _discard(
         self, reason: Reason, detail: str, goals: GoalSet | None = None, verdicts: tuple[Verdict, ...] = ()

@@ -43,16 +43,20 @@ class ResumedModel:
         tools: Sequence[Mapping[str, object]] = (),
         max_tokens: int = 1024,
     ) -> Reply:
-        kept = _shared(self._prompt, messages)
-        before, self._prompt = self._prompt, tuple(messages)
-        if self._recorded:
-            known = self._recorded.pop(0)
-            if before[: known.kept] + known.messages == self._prompt:
-                self._meter.add(stage, known.reply)
-                return known.reply
-            self._recorded.clear()
+        before, prompt = self._prompt, tuple(messages)
+        known = self._recorded[0] if self._recorded else None
+        if known is not None and before[: known.kept] + known.messages == prompt:
+            del self._recorded[0]
+            self._prompt = prompt
+            self._meter.add(stage, known.reply)
+            return known.reply
+        # A prompt that is too long raises here, as it did in the first run: the record goes on with the shorter one.
         reply = self._model.reply(messages, stage=stage, tools=tools, max_tokens=max_tokens)
-        self._on_exchange(Exchange(self.name, kept, self._prompt[kept:], reply))
+        while self._recorded:  # replies to another course of things: of no use any more, and paid for
+            self._meter.add(stage, self._recorded.pop().reply)
+        kept = _shared(before, prompt)
+        self._on_exchange(Exchange(self.name, kept, prompt[kept:], reply))
+        self._prompt = prompt
         return reply
 
 
