@@ -1,0 +1,1 @@
+"""Rewards: pure functions over a recorded rollout, and how they become one number."""

@@ -1,0 +1,1 @@
+"""Tasks: problems made from verified environments, the gate that they pass, and how solutions are graded."""
