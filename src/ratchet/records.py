@@ -253,11 +253,11 @@ class Action:
     """What a policy decides. One flat record, so that rules, scripts and models interchange.
 
     RUN: `command` as `user` in `cwd`, `proxied` or not (see `Sandbox.run`). WRITE: `content` to `path`. EDIT: `edits`
-    in `path`, all or none. READ: the lines `first` to `last` of `path`, counted from 1. SEARCH: the lines below
-    `path` that match the regular expression `command`. LINT: what is wrong with the file `path`, without running it. ROLLBACK: back to before the
-    last `undo` actions that changed something; 0 is the initial state. SUBMIT: the work is done (`ok`) or cannot be
-    done (`reason`, `detail`); `env` is what every command in the environment gets, `start` the start script. NONE:
-    nothing is done; `detail` is what the policy is told as the result.
+    in `path`, all or none. READ: the lines `first` to `last` of `path`, counted from 1. SEARCH: the lines below `path`
+    that match the regular expression `command`. LINT: what is wrong with the file `path`, without running it.
+    ROLLBACK: back to before the last `undo` actions that changed something; 0 is the initial state. SUBMIT: the work is
+    done (`ok`) or cannot be done (`reason`, `detail`); `env` is what every command in the environment gets, `start` the
+    start script. NONE: nothing is done; `detail` is what the policy is told as the result.
     `keep` marks actions that belong in the recipe (those that change the sandbox); `note` says why. `exchanges` are
     the calls of a model that led to it.
     """

@@ -30,8 +30,8 @@ class TaskKind(StrEnum):
 
 @dataclass(frozen=True)
 class Probe:
-    """A held-out call of the code that a task is about. `call` says in JSON what is called with what; `expected` is what
-    the reference gives, in the form that `tasks/behaviour.py` prints."""
+    """A held-out call of the code that a task is about. `call` says in JSON what is called with what; `expected` is
+    what the reference gives, in the form that `tasks/behaviour.py` prints."""
 
     call: str
     expected: str
@@ -41,9 +41,9 @@ class Probe:
 class Task:
     """A problem in an environment, with the tests that judge it.
 
-    `changes` lead from the environment to where the policy starts; their inverse is the reference solution. `hidden` are
-    changes of test files that the policy does not see (from its start to what grading restores). Test ids are pytest's
-    node ids, relative to the workspace. `origin` says how the task was made (seed, operators, names, commit).
+    `changes` lead from the environment to where the policy starts; their inverse is the reference solution. `hidden`
+    are changes of test files that the policy does not see, from what it starts with to what grading restores. Test ids
+    are pytest's node ids, relative to the workspace. `origin` says how it was made (seed, operators, names, commit).
     """
 
     id: str
