@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ratchet.autoinstall.construct import resume
+from ratchet.autoinstall.documents import setup_notes
 from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.memory import as_text, recall
 from ratchet.policies.model.builder import VARIABLES, ModelBuilder, Takeover, opening
@@ -23,6 +24,7 @@ from ratchet.trajectories import TrajectoryLog
 
 STAGE = "construction"
 _DIGEST_CHARACTERS = 2500
+_NOTES_CHARACTERS = 1500
 
 
 @dataclass
@@ -98,10 +100,11 @@ class Builders:
             self.memories_offered += memories
         lessons = [f"attempt {a.number}: {a.reason}: {a.detail[:500]}" for a in self.attempts]
         digest = checkout_digest(self.job.survey, self.job.checkout, _DIGEST_CHARACTERS)
+        notes = setup_notes(self.job.checkout, _NOTES_CHARACTERS)
         return ModelPolicy(
             model,
-            system=builder_system(tools=model.uses_tools),
-            task=builder_task(digest, self.targets, lessons, memories, situation),
+            system=builder_system(takes_over=bool(situation), tools=model.uses_tools),
+            task=builder_task(digest, self.targets, lessons, memories, situation, notes),
             stage=STAGE,
             allowed=BUILDER_ACTIONS,
             env=env,

@@ -139,18 +139,20 @@ _BUILDER_SUBMIT = (
 
 _BUILDER_EXAMPLE = "I install the project with its test dependencies.\n```sh\npip install -e . pytest\n```"
 
+# What is copied as it stands does no harm where much was done already.
+_TAKEOVER_EXAMPLE = "I look at what is there.\n```sh\nls -la\n```"
+
 BUILDER_THEN = "Now the next action. Run the given commands to see whether they work; submit when all of them do."
 
 
-def builder_system(*, tools: bool = False) -> str:
-    """The system prompt of the builder."""
+def builder_system(*, takes_over: bool = False, tools: bool = False) -> str:
+    """The system prompt of the builder, alone or where it takes over from the rules."""
     if tools:
         finish = "When all the commands work (try them first), call submit. If it is impossible, submit with ok=false."
     else:
         finish = _BUILDER_SUBMIT
-    return _BUILDER.format(
-        data=DATA_RULE, protocol=protocol(BUILDER_ACTIONS, finish, example=_BUILDER_EXAMPLE, tools=tools)
-    )
+    example = _TAKEOVER_EXAMPLE if takes_over else _BUILDER_EXAMPLE
+    return _BUILDER.format(data=DATA_RULE, protocol=protocol(BUILDER_ACTIONS, finish, example=example, tools=tools))
 
 
 def builder_task(
@@ -159,9 +161,10 @@ def builder_task(
     lessons: Sequence[str],
     memories: Sequence[str],
     situation: str = "",
+    notes: str = "",
 ) -> str:
     """What the builder is to do. It is told of nothing but `targets`. `lessons` are of earlier attempts, `memories`
-    of other projects, `situation` is what was done already and how it failed."""
+    of other projects, `situation` is what was done already and how it failed, `notes` are of the project's README."""
     parts = [
         "Make these commands work. They will be run in /workspace by the user dev, without network.",
         as_data("\n".join(f"{number}. {_target(goal)}" for number, goal in enumerate(targets, 1)), "targets"),
@@ -171,6 +174,7 @@ def builder_task(
         ("What earlier attempts learnt:", _list(lessons), "lessons"),
         ("What helped in other projects (it may not fit here):", _list(memories), "memories"),
         ("What was done already:", situation, "situation"),
+        ("What its documents say:", notes, "documents"),
     ):
         if text.strip():
             parts += [title, as_data(text, mark)]
