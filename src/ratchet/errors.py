@@ -58,3 +58,7 @@ class ContextOverflowError(RatchetError):
 
 class BudgetSpentError(RatchetError):
     """The next call of a model is not allowed by the budget. Policies submit when they meet it."""
+
+
+class UnsupportedSuiteError(UsageError):
+    """An environment has no test suite of a kind that can be run test by test."""
