@@ -77,7 +77,7 @@ class Rejection(StrEnum):
 
 @dataclass(frozen=True)
 class Validation:
-    """What the gate found of one candidate. `rejection` None: it passed."""
+    """What the gate found of one candidate. `rejection` None: it passed. `steps` are the seconds of its checks."""
 
     kind: TaskKind
     rejection: Rejection | None
@@ -85,6 +85,7 @@ class Validation:
     task: str = ""
     seconds: float = 0.0
     origin: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
