@@ -139,8 +139,9 @@ _BUILDER_SUBMIT = (
 
 _BUILDER_EXAMPLE = "I install the project with its test dependencies.\n```sh\npip install -e . pytest\n```"
 
-# What is copied as it stands does no harm where much was done already.
-_TAKEOVER_EXAMPLE = "I look at what is there.\n```sh\nls -la\n```"
+# Small models copy an example as it stands or fill its form in: this one leads them to the documents.
+_TAKEOVER_EXAMPLE = "The documents say to run ./fetch_fixtures first, so I do.\n```sh\n./fetch_fixtures\n```"
+_MISSING = "A step is missing that was not known then. Find it in the documents or in the output, and do it now."
 
 BUILDER_THEN = "Now the next action. Run the given commands to see whether they work; submit when all of them do."
 
@@ -178,7 +179,7 @@ def builder_task(
     ):
         if text.strip():
             parts += [title, as_data(text, mark)]
-    return "\n".join(parts)
+    return "\n".join([*parts, _MISSING] if situation else parts)
 
 
 def _list(items: Sequence[str]) -> str:
