@@ -112,6 +112,12 @@ class Board:
         mark, style = ("✓", "success") if passed else ("✗", "failure")
         return [(f"{mark} {goal}: {why}" if why else f"{mark} {goal}", style)]
 
+    def _validation(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+        took, reason = duration(float(data.get("seconds") or 0.0)), data.get("rejection")
+        if reason is None:
+            return [(f"✓ {one_line(str(data.get('task', '')), 12)} passed the gate ({took})", "success")]
+        return [(f"✗ {reason}: {one_line(str(data.get('detail') or ''), 200)} ({took})", "detail")]
+
     def _model(self, data: Mapping[str, Any]) -> list[tuple[str, str]]:
         tokens, seconds = int(data.get("completion_tokens") or 0), float(data.get("seconds") or 0.0)
         return [(f"  the model wrote {plural(tokens, 'token')} in {duration(seconds)}", "detail")]

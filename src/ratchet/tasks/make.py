@@ -1,0 +1,179 @@
+"""Making tasks: candidates in the order of a seed, each through the gate, until there are enough.
+
+The order of the candidates decides which become tasks, not which is validated first: a seed gives the same tasks with
+any number of jobs. What the gate found is stored as it comes, so that making goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from ratchet.autoinstall.workshop import Workshop
+from ratchet.errors import SandboxError
+from ratchet.records import Environment, content_id
+from ratchet.task_records import Task, TaskKind, TaskYield, Validation
+from ratchet.tasks.bugs import bug_candidates
+from ratchet.tasks.candidates import Candidate
+from ratchet.tasks.coverage import Coverage, coverage_of
+from ratchet.tasks.features import feature_candidates
+from ratchet.tasks.history import history_candidates
+from ratchet.tasks.prepare import sources_of
+from ratchet.tasks.validate import candidate_id, validate
+
+TASK, VALIDATION, YIELD = "task", "validation", "task-yield"
+"""The kinds of the records in the store."""
+
+_TRIES_EACH = 6
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to make: `count` tasks of a kind for a seed, from at most `tries` candidates (0: six for each task).
+    `mutations` are combined in one bug."""
+
+    kind: TaskKind
+    count: int
+    seed: int = 0
+    mutations: int = 1
+    tries: int = 0
+
+    @property
+    def most_candidates(self) -> int:
+        return self.tries or self.count * _TRIES_EACH
+
+
+def make_tasks(
+    workshop: Workshop,
+    environment: Environment,
+    wanted: Wanted,
+    *,
+    jobs: int = 1,
+    on_validation: Callable[[Validation, Task | None], None] = lambda _validation, _task: None,
+    rewritten: Callable[[Task], Task] = lambda task: task,
+) -> tuple[tuple[Task, ...], TaskYield]:
+    """The first tasks that pass the gate, stored, and what came of the candidates up to the last of them.
+
+    `jobs` candidates are validated at once. `on_validation` is told of each, in their order. `rewritten` may give a
+    task another statement before it is stored. Infrastructure that fails is tried again; then `SandboxError`.
+    """
+    coverage = coverage_of(workshop, environment)
+    known = set(workshop.store.ids(TASK))
+    candidates = itertools.islice(
+        _distinct(environment, candidates_of(workshop, environment, wanted, coverage)), wanted.most_candidates
+    )
+    tasks: list[Task] = []
+    validations: list[Validation] = []
+    with closing(_validated(workshop, environment, coverage, candidates, jobs)) as results:
+        for name, task, validation in results:
+            if task is not None and task.id not in known:
+                task = rewritten(task)
+                workshop.store.put(TASK, task)
+            workshop.store.put(VALIDATION, validation, id=name)
+            validations.append(validation)
+            tasks += [task] if task is not None else []
+            _tell(workshop, environment, validation)
+            on_validation(validation, task)
+            if len(tasks) >= wanted.count:
+                break
+    seconds = round(sum(validation.seconds for validation in validations), 2)
+    done = TaskYield(environment.id, wanted.kind, wanted.seed, tuple(validations), seconds)
+    workshop.store.put(YIELD, done, id=content_id([environment.id, replace(wanted, count=0, tries=0)]))
+    return tuple(tasks), done
+
+
+def candidates_of(
+    workshop: Workshop, environment: Environment, wanted: Wanted, coverage: Coverage
+) -> Iterator[Candidate]:
+    """All candidates of a kind, in the order of the seed."""
+    rng = random.Random(content_id([environment.id, wanted.kind, wanted.seed]))  # noqa: S311 - to be reproducible
+    match wanted.kind:
+        case TaskKind.BUG:
+            sources = sources_of(workshop, environment)
+            return bug_candidates(sources, coverage, rng, mutations=wanted.mutations)
+        case TaskKind.FEATURE:
+            return feature_candidates(sources_of(workshop, environment), coverage, rng)
+        case TaskKind.HISTORY:
+            return history_candidates(workshop, environment, coverage, rng)
+
+
+def _distinct(environment: Environment, candidates: Iterator[Candidate]) -> Iterator[tuple[str, Candidate]]:
+    seen: set[str] = set()
+    for candidate in candidates:
+        name = candidate_id(environment, candidate)
+        if name not in seen:
+            seen.add(name)
+            yield name, candidate
+
+
+def _validated(
+    workshop: Workshop,
+    environment: Environment,
+    coverage: Coverage,
+    candidates: Iterator[tuple[str, Candidate]],
+    jobs: int,
+) -> Iterator[tuple[str, Task | None, Validation]]:
+    """What the gate says of each candidate, in their order, `jobs` at once. When it is closed, those under way end."""
+    stop = threading.Event()
+
+    def one(name: str, candidate: Candidate) -> tuple[str, Task | None, Validation]:
+        return name, *(_found_before(workshop, name) or _tried(workshop, environment, candidate, coverage, stop))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting: deque[Future[tuple[str, Task | None, Validation]]] = deque()
+        try:
+            while True:
+                missing = jobs + (jobs > 1) - len(waiting)
+                waiting += [pool.submit(one, *each) for each in itertools.islice(candidates, missing)]
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _tried(
+    workshop: Workshop, environment: Environment, candidate: Candidate, coverage: Coverage, stop: threading.Event
+) -> tuple[Task | None, Validation]:
+    """Through the gate; what our own machinery spoils is tried again."""
+    for attempt in itertools.count(1):
+        try:
+            return validate(workshop, environment, candidate, coverage, stop=stop)
+        except SandboxError as error:
+            if attempt == _ATTEMPTS or stop.is_set():
+                raise
+            workshop.events.emit("retry", what="validation", why=error.what)
+    raise AssertionError  # counting does not end
+
+
+def _found_before(workshop: Workshop, name: str) -> tuple[Task | None, Validation] | None:
+    """What an earlier run stored of a candidate; None where it did not, or its task was removed."""
+    store = workshop.store
+    if not store.record_file(VALIDATION, name).is_file():
+        return None
+    validation = store.get(VALIDATION, name, Validation)
+    if not validation.task:
+        return None, validation
+    if not store.record_file(TASK, validation.task).is_file():
+        return None
+    return store.get(TASK, validation.task, Task), validation
+
+
+def _tell(workshop: Workshop, environment: Environment, validation: Validation) -> None:
+    workshop.events.emit(
+        "validation",
+        environment=environment.name,
+        task_kind=validation.kind,
+        rejection=validation.rejection,
+        detail=validation.detail,
+        task=validation.task,
+        seconds=validation.seconds,
+    )
