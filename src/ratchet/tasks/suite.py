@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
+import secrets
+import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import PurePosixPath
 
-from ratchet.errors import UnsupportedSuiteError
+from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE
+from ratchet.errors import SandboxError, UnsupportedSuiteError, UsageError
 from ratchet.protocols import Sandbox
 from ratchet.records import CommandResult, Environment, Goal, GoalKind, TestRun
+from ratchet.tasks.canaries import Canaries, make_canaries
+from ratchet.tasks.suite_results import read_results
+
+_PLACE = "/var/lib/ratchet"  # not below /opt/ratchet, which a recipe may have given to the ordinary user
+_PLUGIN_FILES = {"__init__.py": "results_plugin.py", "integrity.py": "integrity.py", "tracing.py": "tracing.py"}
+_LARGEST_RESULTS_BYTES = 256 << 20
+_CLEANUP_S = 60.0
+_SIGNALLED = 128
 
 _PYTEST = re.compile(
     r"(?:(?:exec|env|xvfb-run)\s+(?:-\S+\s+)*)*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?"
-    r"(?:python[\d.]*(?:\s+-[A-Za-z]\S*)*?\s+-m\s*pytest|pytest|py\.test)(?=\s|$)"
+    r"(?:python[\d.]*(?:\s+-[WX]\s+\S+|\s+-[A-Za-z]\S*)*?\s+-m\s*pytest|pytest|py\.test)(?=\s|$)"
 )
 _COLLECTS_ONLY = re.compile(r"(?:^|\s)--co(?:llect-?only)?(?=\s|$)")
 
@@ -31,11 +46,15 @@ class Suite:
 class SuiteRun:
     """What one run of a suite gave. A test that was asked for and has no case in `tests` did not finish, which is a
     failure. `result` is the command's; its exit status means nothing. `tampered` says in words what an honest run does
-    not do; empty where nothing of the kind was seen."""
+    not do; empty where nothing of the kind was seen. `hooks` are pytest's hooks of running a test that code of the
+    workspace takes part in ("pytest_runtest_call in tests/conftest.py"). `lines` are there where coverage was measured:
+    of each file its lines, with the numbers of the tests (places in `collected`) that ran them."""
 
     tests: TestRun
     result: CommandResult
     tampered: tuple[str, ...]
+    hooks: tuple[str, ...] = ()
+    lines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 def suite_of(environment: Environment) -> Suite:
@@ -71,6 +90,92 @@ def run_suite(
     *,
     canaries: bool = False,
     timeout_s: float | None = None,
+    coverage: str | None = None,
 ) -> SuiteRun:
-    """Run the suite in an offline sandbox: all of it, or the `tests` with these ids."""
-    raise NotImplementedError
+    """Run the suite in an offline sandbox: all of it as its command says, or (`tests`) those with these ids.
+
+    Tests run in the order in which they are collected, in one process, and none ends the run; plugins of pytest that
+    would shuffle, share out, stop early or measure coverage are told not to. With `canaries` a file of tests whose
+    outcome is known is laid beside one of the `tests`, which then have to be given, and taken away again.
+    `coverage` is a folder of the sandbox from which the package of that name can be imported: then `lines` is filled.
+
+    What runs inside pytest's process can claim what it likes; everything else (programs that the tests start, what
+    outlives them, files that lie there) can not. See `canaries.py` and `resources/integrity.py` for what is seen of the
+    former. Raises SandboxError where the run could not be supervised.
+    """
+    planted = _canaries_for(tests) if canaries else None
+    name = f"pytest_{secrets.token_hex(4)}"
+    place = f"{_PLACE}/{secrets.token_hex(8)}"
+    spec = {
+        "command": _with_plugin(suite.command, name, f"{place}/plugin"),
+        "cwd": WORKSPACE,
+        "user": BASE_USER,
+        "env": _variables(suite.env, name, f"{place}/plugin"),
+        "plugin": {
+            "workspace": WORKSPACE,
+            "nonce": secrets.token_hex(16),
+            "tests": None if tests is None else sorted(tests),
+            "canaries": planted and {"path": planted.path, "names": list(planted.expected), "seed": planted.seed},
+            "coverage": coverage,
+        },
+        "results": f"{place}/results",
+        "max_bytes": _LARGEST_RESULTS_BYTES,
+    }
+    for module, file in _PLUGIN_FILES.items():
+        sandbox.write(f"{place}/plugin/{name}/{module}", _resource(file))
+    sandbox.write(f"{place}/supervisor.py", _resource("supervisor.py"))
+    sandbox.write(f"{place}/spec", json.dumps(spec).encode(), mode=0o600)
+    if planted is not None:
+        # Owned as its neighbours are: it would be known by another owner.
+        sandbox.write(f"{WORKSPACE}/{planted.path}", planted.text.encode(), user=BASE_USER)
+    try:
+        command = f"exec /usr/bin/python3 -I -S {place}/supervisor.py {place}/spec"
+        result = sandbox.run(command, timeout_s=suite.timeout_s if timeout_s is None else timeout_s)
+        try:
+            recorded = sandbox.read(f"{place}/results", max_bytes=2 * _LARGEST_RESULTS_BYTES)
+        except FileNotFoundError:
+            recorded = b""
+    finally:
+        leftovers = [place, *([f"{WORKSPACE}/{planted.path}"] if planted is not None else [])]
+        sandbox.run(f"rm -rf {shlex.join(leftovers)}", timeout_s=_CLEANUP_S)
+    results = read_results(recorded, planted)
+    if not results.started and result.limit is None:
+        raise SandboxError(
+            f"the suite could not be supervised: {result.output.strip()[-500:]}",
+            remedy="the base of the environment has to hold a python3 at /usr/bin, and /var/lib has to be root's",
+        )
+    return SuiteRun(
+        results.tests,
+        replace(result, command=suite.command),
+        results.tampered(crashed=result.limit is not None or (result.exit_status or 0) >= _SIGNALLED),
+        results.hooks,
+        results.lines,
+    )
+
+
+def _canaries_for(tests: Collection[str] | None) -> Canaries:
+    if not tests:
+        raise UsageError("canaries are mixed into chosen tests", remedy="give the ids of the tests to run")
+    files = sorted({test.partition("::")[0] for test in tests})
+    beside = secrets.choice([file for file in files if file.endswith(".py")] or files)
+    return make_canaries(str(PurePosixPath(beside).parent), random.Random(secrets.randbits(64)))
+
+
+def _variables(env: Mapping[str, str], plugin: str, folder: str) -> dict[str, str]:
+    path, options = env.get("PYTHONPATH"), env.get("PYTEST_ADDOPTS")
+    return {
+        **env,
+        "PYTHONPATH": f"{folder}:{path}" if path else folder,
+        "PYTEST_ADDOPTS": f"{options} -p {plugin}" if options else f"-p {plugin}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _with_plugin(command: str, plugin: str, folder: str) -> str:
+    """The command, which may set the variables itself by which the plugin is found."""
+    command = re.sub(r"(?<![\w$])PYTHONPATH=", f"PYTHONPATH={folder}:", command)
+    return re.sub(r"(?<![\w$])PYTEST_ADDOPTS=", f"PYTEST_ADDOPTS='-p {plugin} '", command)
+
+
+def _resource(name: str) -> bytes:
+    return resources.files("ratchet.tasks").joinpath("resources", name).read_bytes()
