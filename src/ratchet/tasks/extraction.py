@@ -44,7 +44,7 @@ _RUNNER = re.compile(
 _SHADOWS_RUNNER = frozenset({"pytest", "_pytest", "pluggy", "unittest"})
 _CACHES = re.compile(
     r"(?:^|/)(?:__pycache__|\.pytest_cache|\.mypy_cache|\.ruff_cache|\.hypothesis|\.cache|\.tox|\.nox)(?:/|$)"
-    r"|\.py[co]$|(?:^|/)\.coverage[^/]*$"
+    r"|(?:^|/)\.coverage[^/]*$"
 )
 # Where a program may leave things without meaning anything by it.
 _OUTSIDE = re.compile(r"(?:workspace|home|root|tmp|run|var|dev|proc|sys|mnt|media)(?:/|$)")
@@ -166,12 +166,13 @@ class _Reading:
         suffix = PurePosixPath(path).suffix
         if any(part.startswith(".") for part in PurePosixPath(path).parts):
             return False
-        if suffix not in {PurePosixPath(source).suffix for source in self.sources}:
-            return Defence.TEXT_ONLY not in self.defences and suffix == ".pyc"
+        compiled = suffix == ".pyc" and Defence.TEXT_ONLY not in self.defences
+        if suffix not in {PurePosixPath(source).suffix for source in self.sources} and not compiled:
+            return False
         folder = next((f for f in PurePosixPath(path).parents if self.start.exists(_ROOT + str(f))), PurePosixPath())
         if folder == PurePosixPath():
             return False
-        if suffix in (".py", ".pyi"):
+        if suffix in (".py", ".pyi", ".pyc"):
             return self.start.exists(f"{_ROOT}{folder}/__init__.py")
         return any(PurePosixPath(source).parent == folder for source in self.sources)
 
@@ -194,7 +195,7 @@ class _Reading:
         self.size_bytes += len(after or b"")
         if max(len(before or b""), len(after or b"")) > LARGEST_FILE_BYTES:
             return self._drop(path, "larger than 1 MiB", "too-large")
-        if Defence.TEXT_ONLY in self.defences and (_CACHES.search(path) or b"\0" in (after or b"")):
+        if Defence.TEXT_ONLY in self.defences and b"\0" in (after or b""):
             return self._drop(path, "no text", "binary")
         if len(self.patch) >= MOST_FILES or self.size_bytes > LARGEST_PATCH_BYTES:
             return self._drop(path, "beyond what one patch may hold", "too-large")
