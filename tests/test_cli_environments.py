@@ -42,7 +42,8 @@ ENV = {"PATH": "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin", "GREETING": "hello"
 STEPS = (
     RecipeStep(command="install -d -o dev -g dev /opt/venv"),
     RecipeStep(command="python3 -m venv --without-pip /opt/venv", user="dev"),
-    RecipeStep(path="/opt/venv/made", content="by the recipe\n", user="dev"),
+    RecipeStep(command="echo 'by the recipe' >/opt/venv/made; exit 3", user="dev", may_fail=True),
+    RecipeStep(path="/opt/venv/written", content="by the recipe\n", user="dev"),
 )
 GOALS = (
     Goal("python -c 'import small; print(small.ANSWER)'", "42", GoalKind.IMPORT, Expectation(matches=("^42$",))),

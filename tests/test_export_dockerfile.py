@@ -146,6 +146,26 @@ def test_the_script_does_what_the_recipe_says(environment: Environment, tmp_path
     assert target.stat().st_mode & 0o777 == 0o600
 
 
+def test_what_may_fail_does_not_end_the_script_nor_the_build(environment: Environment, tmp_path: Path) -> None:
+    steps = (
+        RecipeStep(command=f"echo half >>{tmp_path}/file\nexit 3", may_fail=True),
+        RecipeStep(command=f"echo 'the rest' >>{tmp_path}/file; false", env={"A": "b c"}, may_fail=True),
+        RecipeStep(command="exit 5"),
+        RecipeStep(command=f"touch {tmp_path}/never"),
+    )
+    script = recipe_script(Recipe(steps), name="x").replace("cd /workspace\n", "")
+    assert subprocess.run(["sh", "-c", script], check=False).returncode == 5
+    assert (tmp_path / "file").read_text() == "half\nthe rest\n"
+    assert not (tmp_path / "never").exists()
+    (tmp_path / "file").unlink()
+    text = dockerfile.write(with_recipe(environment, steps=steps), tmp_path / "out").read_text()
+    runs = [line.removeprefix("RUN ") for line in text.splitlines() if line.startswith("RUN ")][-len(steps) :]
+    here = [run.replace("/usr/local/lib/ratchet", str(tmp_path / "out")) for run in runs]
+    ended = [subprocess.run(["sh", "-c", run], check=False).returncode for run in here]
+    assert ended == [0, 0, 5, 0]
+    assert (tmp_path / "file").read_text() == "half\nthe rest\n"
+
+
 # --------------------------------------------------------------------------- the real thing
 
 VARIABLES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -170,12 +169,13 @@ def _recipe_step(action: Action, result: CommandResult, changed: bool | None) ->
     if not action.keep or not (result.ok or (changed and result.limit is None)):
         return None
     return RecipeStep(
-        command=action.command if result.ok else f"sh -c {shlex.quote(action.command)} || true",
+        command=action.command,
         user=action.user,
         cwd=action.cwd,
         env=dict(action.env),
         timeout_s=action.timeout_s or RecipeStep.timeout_s,
         note=action.note,
+        may_fail=not result.ok,
     )
 
 
@@ -184,11 +184,6 @@ def without_model(trajectory: Trajectory) -> tuple[RecipeStep, ...]:
     steps = trajectory.steps
     end = next((number for number, step in enumerate(steps) if step.action.exchanges), len(steps))
     return distill(replace(trajectory, steps=steps[:end])).steps
-
-
-def failed_once(step: RecipeStep) -> bool:
-    """Whether a step of a distilled recipe failed where it was first done, and may fail again."""
-    return step.command.startswith("sh -c ") and step.command.endswith(" || true")
 
 
 def _undo(done: list[tuple[RecipeStep | None, bool]], undo: int) -> None:

@@ -423,7 +423,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class RecipeStep:
-    """A command, or (where `path` is set) a file to write. Replayed in order from base plus checkout."""
+    """A command, or (where `path` is set) a file to write. Replayed in order from base plus checkout. `may_fail`: the
+    command failed where it was first done, and what it had changed by then was built on, so it may fail again."""
 
     command: str = ""
     user: str = "root"
@@ -434,6 +435,7 @@ class RecipeStep:
     content: str = ""
     mode: int = 0o644
     note: str = ""
+    may_fail: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from ratchet.agent import failed_once, without_model
+from ratchet.agent import without_model
 from ratchet.autoinstall.builders import STAGE, Builders, needs_model, repairs_of
 from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.goals import GoalSet
@@ -164,7 +164,7 @@ class _Attempt:
             proven.recipe,
             holds,
             release=lambda other: self.job.workshop.layers.remove(other.layer),
-            idle=frozenset(number for number, step in steps if failed_once(step)),
+            idle=frozenset(number for number, step in steps if step.may_fail),
             fixed=frozenset(number for number, step in steps if step in fixed),
             most_tries=_MOST_TRIES,
             seconds=_MINIMISE_S,

@@ -117,7 +117,7 @@ class _Run:
 
 def _new_in(steps: Sequence[Step], failed: int, again: int, recipe: Recipe) -> Iterator[str]:
     """What was done after the step `failed`, up to `again`, stayed in the recipe, and had not been done before."""
-    kept = {(step.command, step.path, step.content) for step in recipe.steps}
+    kept = {(step.command, step.path, step.content) for step in recipe.steps if not step.may_fail}
     known = {step.action.command for step in steps[: failed + 1]}
     files = {step.action.path: step.action.content for step in steps[:failed] if step.action.path}
     before = steps[failed].action

@@ -56,7 +56,7 @@ def _run_line(step: RecipeStep, recipe: Recipe) -> str:
     words = ["as", step.user] if step.user != "root" else ["env"] if own else []
     words += [f"{name}={value}" for name, value in own.items()]
     command = step.command if step.cwd == _WORKSPACE else f"cd {shlex.quote(step.cwd)} || exit\n{step.command}"
-    return shlex.join([*words, "sh", "-c", command])
+    return shlex.join([*words, "sh", "-c", command]) + (" || true" if step.may_fail else "")
 
 
 def _write_lines(step: RecipeStep) -> list[str]:
