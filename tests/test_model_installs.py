@@ -71,7 +71,7 @@ def test_a_model_goes_on_where_the_rules_gave_up(workshop: Workshop, generated: 
     answer = sh("python tools/make_tables.py")
     sampled = Reply(answer, prompt_tokens=9, completion_tokens=2, token_ids=(5, 6), logprobs=(-0.1, -0.2))
     model = ScriptedModel(["What?", sh("cat README.md"), SUBMIT, sampled, SUBMIT], meter=meter)
-    install = autoinstall(str(generated), workshop, options(takeover(model), meter))
+    install = autoinstall(str(generated), workshop, options(takeover(model), meter, model_steps=3))
     environment = built(workshop, install)
     assert "python tools/make_tables.py" in commands(environment)
     assert "README" not in commands(environment), "what changed nothing is not in the recipe"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ratchet.errors import UsageError
@@ -15,6 +15,8 @@ from ratchet.records import Action, ActionKind, CommandResult, Edit
 _OUR_OWN_ERRORS = frozenset(
     {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 )
+
+START_TIMEOUT_S = 300.0
 
 _LARGEST_EDIT_BYTES = 4 << 20
 _MOST_LINES_READ = 400
@@ -27,15 +29,7 @@ def perform(
     match action.kind:
         case ActionKind.RUN:
             try:
-                return sandbox.run(
-                    action.command,
-                    user=action.user,
-                    cwd=action.cwd,
-                    env=action.env,
-                    timeout_s=min(seconds_left, action.timeout_s) if action.timeout_s else seconds_left,
-                    proxied=action.proxied,
-                    on_output=on_output,
-                )
+                return _run(action, sandbox, seconds_left, on_output)
             except UsageError as error:  # a NUL in a command, say: the policy's fault
                 return failed("run", error.what)
         case ActionKind.WRITE | ActionKind.EDIT:
@@ -46,6 +40,54 @@ def perform(
             return failed("none", action.detail)
         case ActionKind.ROLLBACK | ActionKind.SUBMIT:
             return None
+
+
+def start_services(
+    sandbox: Sandbox,
+    script: str,
+    env: Mapping[str, str],
+    *,
+    proxied: bool = True,
+    seconds_left: float = START_TIMEOUT_S,
+    on_output: Callable[[bytes], None] | None = None,
+) -> CommandResult:
+    """Run the start script of an environment: as root, in the workspace. It has to return once all services are ready;
+    what it leaves in the background stays."""
+    return sandbox.run(
+        script,
+        user="root",
+        cwd="/workspace",
+        env=env,
+        timeout_s=min(seconds_left, START_TIMEOUT_S),
+        proxied=proxied,
+        on_output=on_output,
+    )
+
+
+def _run(
+    action: Action, sandbox: Sandbox, seconds_left: float, on_output: Callable[[bytes], None] | None
+) -> CommandResult:
+    if action.start:
+        started = start_services(
+            sandbox,
+            action.start,
+            action.env,
+            proxied=action.proxied,
+            seconds_left=seconds_left,
+            on_output=on_output,
+        )
+        if not started.ok:
+            return started
+        seconds_left = max(1.0, seconds_left - started.seconds)
+    return sandbox.run(
+        action.command,
+        user=action.user,
+        cwd=action.cwd,
+        env=action.env,
+        timeout_s=min(seconds_left, action.timeout_s) if action.timeout_s else seconds_left,
+        proxied=action.proxied,
+        on_output=on_output,
+    )
 
 
 def write_file(sandbox: Sandbox, path: str, content: str, *, mode: int, user: str) -> CommandResult | None:

@@ -252,7 +252,8 @@ class Edit:
 class Action:
     """What a policy decides. One flat record, so that rules, scripts and models interchange.
 
-    RUN: `command` as `user` in `cwd`, `proxied` or not (see `Sandbox.run`). WRITE: `content` to `path`. EDIT: `edits`
+    RUN: `command` as `user` in `cwd`, `proxied` or not (see `Sandbox.run`), once the start script `start`, if there is
+    one, has run as root; where that fails, its result is that of the action. WRITE: `content` to `path`. EDIT: `edits`
     in `path`, all or none. READ: the lines `first` to `last` of `path`, counted from 1. SEARCH: the lines below `path`
     that match the regular expression `command`. LINT: what is wrong with the file `path`, without running it.
     ROLLBACK: back to before the last `undo` actions that changed something; 0 is the initial state. SUBMIT: the work is

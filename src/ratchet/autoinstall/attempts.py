@@ -7,14 +7,13 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from ratchet.agent import without_model
+from ratchet.agent import AgentLimits, without_model
 from ratchet.autoinstall.builders import STAGE, Builders, needs_model, repairs_of
 from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.goals import GoalSet
 from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.minimise import minimise
 from ratchet.autoinstall.verify import changed_tests, judge, replay
-from ratchet.policies.model.builder import RESERVED_STEPS
 from ratchet.policies.rules.planning import Lesson
 from ratchet.protocols import Policy
 from ratchet.records import Attempt, Base, Reason, Recipe, RecipeStep, Verdict
@@ -77,7 +76,7 @@ def try_to_build(job: Job, goals: GoalSet, pythons: tuple[str, ...]) -> Tried:
             header = job.header("builder", job.options.roles.builder.name, number)
             log = held.enter_context(TrajectoryLog(path, header)) if path is not None else None
             builder = builders.make(plan, base, log)
-            attempt, proven = _Attempt(job, goals, base, number).run(builder, log)
+            attempt, proven = _Attempt(job, goals, base, builders.limits(), number).run(builder, log)
         if proven is not None:
             tried = Tried((*builders.attempts, attempt), proven, tuple(builders.memories_offered))
             job.journal.save("tried", tried)
@@ -94,6 +93,7 @@ class _Attempt:
     job: Job
     goals: GoalSet
     base: Base
+    agent: AgentLimits
     number: int
     reason: Reason | None = None
     detail: str = ""
@@ -103,10 +103,7 @@ class _Attempt:
         job, number, began = self.job, self.number, time.monotonic()
         options, workshop = job.options, job.workshop
         with job.clock.stage("construction", number):
-            agent = options.agent
-            if log is not None:
-                agent = replace(agent, steps=agent.steps + RESERVED_STEPS)
-            built = construct(workshop, builder, self.base, job.checkout, options.limits, agent, job.cache, log)
+            built = construct(workshop, builder, self.base, job.checkout, options.limits, self.agent, job.cache, log)
         for repair in repairs_of(builder):
             workshop.events.emit("repair", key=repair.key, note=repair.note)
         self.reason, self.detail = built.reason, built.detail

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ratchet.agent import AgentLimits
 from ratchet.autoinstall.construct import resume
 from ratchet.autoinstall.documents import setup_notes
 from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.memory import as_text, recall
-from ratchet.policies.model.builder import VARIABLES, ModelBuilder, Takeover, opening
+from ratchet.policies.model.builder import OWN_STEPS, VARIABLES, ModelBuilder, Takeover, opening
 from ratchet.policies.model.goal_setter import checkout_digest
 from ratchet.policies.model.prompts import BUILDER_ACTIONS, BUILDER_THEN, builder_system, builder_task
 from ratchet.policies.model.turns import ModelPolicy
@@ -19,7 +20,7 @@ from ratchet.policies.rules.planning import Lesson, first_plan, next_plan
 from ratchet.policies.rules.project import needed_distributions
 from ratchet.policies.rules.repairs import Context, Repair
 from ratchet.protocols import Model, Policy
-from ratchet.records import Attempt, Base, Goal, Reason
+from ratchet.records import Action, Attempt, Base, Goal, Reason
 from ratchet.trajectories import TrajectoryLog
 
 STAGE = "construction"
@@ -60,15 +61,23 @@ class Builders:
         model = resume(self.job.workshop, choice.model, log, self.job.options.meter)
         if not choice.rules:
             turns = self._turns(model, dict(VARIABLES), "", [])
-            return ModelBuilder(turns, self.targets, dict(VARIABLES), opening(plan.python))
+            return self._model_builder(turns, dict(VARIABLES), opening(plan.python))
         rules = self._rules(plan, base)
 
         def take_over(situation: str, outputs: Sequence[str]) -> ModelBuilder:
             env = rules.variables()
             self.job.workshop.events.emit("takeover", policy=model.name)
-            return ModelBuilder(self._turns(model, env, situation, outputs), self.targets, env)
+            return self._model_builder(self._turns(model, env, situation, outputs), env)
 
-        return Takeover(rules, self._is_last, take_over)
+        return Takeover(rules, self._is_last, take_over, most_steps=self.job.options.agent.steps)
+
+    def limits(self) -> AgentLimits:
+        """Those of an attempt: its rules and its model have steps of their own."""
+        options = self.job.options
+        if options.roles.builder.model is None:
+            return options.agent
+        rules = options.agent.steps if options.roles.builder.rules else 0
+        return replace(options.agent, steps=rules + options.model_steps + OWN_STEPS)
 
     def learn(self, builder: Policy, plan: Plan, attempt: Attempt) -> None:
         """Keep what a failed attempt teaches the next."""
@@ -90,6 +99,9 @@ class Builders:
     def _rules(self, plan: Plan, base: Base) -> RulesBuilder:
         context = Context(self.job.survey, self.job.checkout, self.pythons, self.job.workshop.contents(base))
         return RulesBuilder(plan, self.targets, context, self.now)
+
+    def _model_builder(self, turns: ModelPolicy, env: dict[str, str], first: Sequence[Action] = ()) -> ModelBuilder:
+        return ModelBuilder(turns, self.targets, env, first, most_steps=self.job.options.model_steps)
 
     def _turns(self, model: Model, env: dict[str, str], situation: str, outputs: Sequence[str]) -> ModelPolicy:
         memories: list[str] = []

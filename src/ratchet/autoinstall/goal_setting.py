@@ -62,7 +62,7 @@ def _explore(job: Job, layers: tuple[str, ...], model: Model) -> tuple[tuple[Goa
     path = job.journal.trajectory("goals")
     if path is None:
         raise ValueError("an install with a model has a journal")
-    limits = AgentLimits(steps=min(_MOST_STEPS, options.agent.steps), seconds=_SECONDS)
+    limits = AgentLimits(steps=min(_MOST_STEPS, options.model_steps), seconds=_SECONDS)
     with (
         TrajectoryLog(path, job.header("goals", model.name)) as log,
         workshop.offline(layers, options.limits) as sandbox,

@@ -47,12 +47,14 @@ class Roles:
 @dataclass(frozen=True)
 class Options:
     """How an install is done. `base` names a base or a Debian suite (None: one that has the Python that the project
-    wants); `fresh` builds again although a verified environment is there, and forgets what an interrupted run left.
+    wants); `agent` is what the rules may take in one attempt, `model_steps` how many actions a model may do in one;
+    `fresh` builds again although a verified environment is there, and forgets what an interrupted run left.
     `meter` counts what the models of `roles` take; `memory` says whether what worked elsewhere is offered to them."""
 
     max_attempts: int = 5
     limits: Limits = Limits()
     agent: AgentLimits = AgentLimits()
+    model_steps: int = 200
     base: str | None = None
     fresh: bool = False
     roles: Roles = Roles()

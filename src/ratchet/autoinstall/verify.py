@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from ratchet.actions import write_file
+from ratchet.actions import START_TIMEOUT_S as START_TIMEOUT_S
+from ratchet.actions import start_services, write_file
 from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
 from ratchet.policies.model.judge import needs_judge
 from ratchet.protocols import Sandbox
@@ -37,7 +38,6 @@ _FORGET_BUILT_WHEELS = (
     'find "$UV_CACHE_DIR"/sdists-v* -name "*.whl" -prune -exec rm -rf {} +; rm -rf "$PIP_CACHE_DIR"/wheels'
 )
 
-START_TIMEOUT_S = 300.0
 _LARGEST_REPORT_BYTES = 256 << 20
 
 
@@ -170,10 +170,8 @@ def judge_in(workshop: Workshop, sandbox: Sandbox, goal: Goal, env: Mapping[str,
 
 
 def start(sandbox: Sandbox, recipe: Recipe) -> CommandResult | None:
-    """Run the start script of an environment, if it has one. It has to return once all services are ready."""
-    if not recipe.start:
-        return None
-    return sandbox.run(recipe.start, user="root", cwd=WORKSPACE, env=recipe.env, timeout_s=START_TIMEOUT_S)
+    """Run the start script of an environment, if it has one."""
+    return start_services(sandbox, recipe.start, recipe.env) if recipe.start else None
 
 
 def environment_layers(workshop: Workshop, environment: Environment) -> tuple[str, ...]:

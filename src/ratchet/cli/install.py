@@ -56,7 +56,6 @@ def install(
 
     Exit status: 0 verified, 3 discarded, 2 wrong usage, 4 this machine cannot do it, 1 our own fault.
     """
-    from ratchet.agent import AgentLimits
     from ratchet.autoinstall.options import Options
     from ratchet.autoinstall.pipeline import autoinstall
     from ratchet.autoinstall.workshop import Workshop
@@ -77,7 +76,7 @@ def install(
         options = Options(
             max_attempts=max_attempts,
             limits=limits,
-            agent=AgentLimits(steps=max_steps),
+            model_steps=max_steps,
             base=base,
             fresh=fresh,
             roles=make_roles(policy, goal_policy, builder, judge, meter, workshop.show),

@@ -62,12 +62,17 @@ def usage_of(trajectory: Trajectory) -> Usage:
 def _title(action: Action) -> str:
     match action.kind:
         case ActionKind.RUN:
-            return f"run as {one_line(action.user, 40)} in {one_line(action.cwd, 100)}"
+            services = ", with the start script up" if action.start else ""
+            return f"run as {one_line(action.user, 40)} in {one_line(action.cwd, 100)}{services}"
         case ActionKind.WRITE | ActionKind.EDIT:
             return f"{action.kind.value} {one_line(action.path, 120)}"
         case ActionKind.READ:
             until = str(action.last) if action.last else "as far as is shown"
             return f"read {one_line(action.path, 120)}, lines {action.first} to {until}"
+        case ActionKind.SEARCH:
+            return f"search {one_line(action.path, 120)} for {one_line(action.command, 120)}"
+        case ActionKind.LINT:
+            return f"lint {one_line(action.path, 120)}"
         case ActionKind.ROLLBACK:
             return "roll back " + (f"the last {plural(action.undo, 'change')}" if action.undo else "everything")
         case ActionKind.SUBMIT if action.ok:
@@ -91,7 +96,7 @@ def _action(action: Action, view: View) -> Iterator[str]:
         case ActionKind.SUBMIT:
             yield from view.block(action.detail, "", 6)
             yield from view.block(action.start, "start: ", 12)
-        case ActionKind.READ | ActionKind.ROLLBACK | ActionKind.NONE:
+        case ActionKind.READ | ActionKind.SEARCH | ActionKind.LINT | ActionKind.ROLLBACK | ActionKind.NONE:
             return
 
 

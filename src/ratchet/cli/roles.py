@@ -35,7 +35,7 @@ MaxCost = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="COST", help="What calls of models may cost, in the profile's currency."),
 ]
-MaxSteps = Annotated[int, typer.Option(min=1, metavar="N", help="Actions in one attempt.")]
+MaxSteps = Annotated[int, typer.Option(min=1, metavar="N", help="Actions of a model in one attempt.")]
 
 
 def make_roles(

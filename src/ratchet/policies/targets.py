@@ -15,16 +15,21 @@ USER = "dev"
 
 @dataclass(frozen=True)
 class Trial:
-    """What a target gave. `digest` is None where it leaves no report, or none that can be read."""
+    """What a target gave. `digest` is None where it leaves no report, or none that can be read. `started` is whether
+    the start script succeeded: where it did not, `result` is what that did."""
 
     goal: Goal
     result: CommandResult
     digest: Digest | None
+    started: bool = True
 
     @property
     def unmet(self) -> str:
         """What of the target's description does not hold; empty when all does."""
         expectation = self.goal.expectation
+        if not self.started:
+            ended = f"the {self.result.limit} limit" if self.result.limit else f"exit status {self.result.exit_status}"
+            return f"the start script failed ({ended})"
         if expectation.report is None:
             verdict = decide(self.goal, self.result)
             return "" if verdict.passed else verdict.why
@@ -48,14 +53,15 @@ class Trial:
 
 
 def try_target(
-    goal: Goal, env: Mapping[str, str], timeout_s: float, *, before: str = ""
+    goal: Goal, env: Mapping[str, str], timeout_s: float, *, start: str = ""
 ) -> Generator[Action, Observation, Trial]:
-    """Run a target as its judge will: as an ordinary user, without the way to the registries. `before` is a command
-    that brings up what it needs."""
+    """Run a target as its judge will: as an ordinary user, without the way to the registries, once the start script
+    `start` has run as root."""
     report = goal.expectation.report
     run = Action(
         ActionKind.RUN,
-        command="\n".join(filter(None, [before, f"rm -f {report}" if report else "", goal.command])),
+        command=f"rm -f {report}\n{goal.command}" if report else goal.command,
+        start=start,
         user=USER,
         env=env,
         timeout_s=timeout_s,
@@ -64,9 +70,13 @@ def try_target(
         note="a target",
     )
     result = result_of((yield run))
+    if start and result.command == start:
+        return Trial(goal, result, None, started=False)
     if report is None:
         return Trial(goal, result, None)
-    said = yield replace(run, command=digest_command("python3", report), timeout_s=None, note="what the tests said")
+    said = yield replace(
+        run, command=digest_command("python3", report), start="", timeout_s=None, note="what the tests said"
+    )
     return Trial(goal, result, parse_digest(result_of(said).output))
 
 

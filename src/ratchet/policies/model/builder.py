@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from ratchet.policies.model.turns import ModelPolicy
 from ratchet.policies.rules.builder import SYSTEM_PATH, VENV, RulesBuilder
 from ratchet.policies.rules.planning import Lesson
+from ratchet.policies.rules.python_tests import REPORT
 from ratchet.policies.targets import USER, Trial, result_of, try_target
 from ratchet.protocols import Policy
 from ratchet.records import Action, ActionKind, CommandResult, Goal, Observation, Reason
@@ -22,12 +24,17 @@ VARIABLES = {"PATH": f"{VENV}/bin:{SYSTEM_PATH}", "VIRTUAL_ENV": VENV, "LANG": "
 _MOST_SUBMISSIONS = 4
 _SHOWN_CHARACTERS = 3000
 
-RESERVED_STEPS = 12
-"""Of the steps of an attempt, those that are kept for trying the targets at the end."""
+# Steps for each submission: a last look, the start script, and of each target its run and its report.
+_STEPS_OF_A_TRIAL = 2 + 2 * 3
 
-# In a last look before a submission counts: what was made as root is given to the user who runs goals.
+OWN_STEPS = 2 + _MOST_SUBMISSIONS * _STEPS_OF_A_TRIAL + 1
+"""What a `ModelBuilder` takes at most of an attempt beside the steps of its model: what is done first, the trials of
+three targets, and the end."""
+
+# In a last look before a submission counts: what was made as root is given to the user who runs goals, and so is the
+# folder of the reports, where a model has run a target as root.
 _GIVE_TO_USER = (
-    f"for folder in /workspace {VENV}; do\n"
+    f"for folder in /workspace {VENV} {PurePosixPath(REPORT).parent}; do\n"
     f'  [ ! -d "$folder" ] || find "$folder" -xdev ! -user {USER} -exec chown -h {USER}: {{}} +\n'
     "done"
 )
@@ -60,17 +67,24 @@ class ModelBuilder:
     """A `Policy`: plays `first`, then lets a model act until its submission holds.
 
     A submission counts only when all targets hold in the sandbox as it is; else the model is told what failed, at most
-    four times. Where the model gives up, goes in circles or has no steps left, the targets are tried all the same:
-    what counts is what it did. `env` is what every command in the environment gets.
+    four times. Where the model gives up, goes in circles or has done `most_steps` actions, the targets are tried all
+    the same: what counts is what it did. `env` is what every command in the environment gets.
     """
 
     def __init__(
-        self, turns: ModelPolicy, targets: Sequence[Goal], env: dict[str, str], first: Sequence[Action] = ()
+        self,
+        turns: ModelPolicy,
+        targets: Sequence[Goal],
+        env: dict[str, str],
+        first: Sequence[Action] = (),
+        *,
+        most_steps: int,
     ) -> None:
         self._turns = turns
         self._targets = sorted(targets, key=lambda goal: goal.timeout_s)
         self._env = env
         self._first = tuple(first)
+        self._most_steps = self._steps_left = most_steps
         self._start = ""
         self._work = self._run()
         next(self._work)
@@ -98,6 +112,8 @@ class ModelBuilder:
                 yield Action(ActionKind.SUBMIT, env=self._env, start=self._start, note=action.note)
                 return
             missing = f"{failed.goal.command}: {failed.unmet}"
+            if action.ok and self._steps_left <= 0:
+                action = self._out_of_steps()
             if not action.ok:
                 yield replace(action, detail=f"{action.detail}; {missing}", exchanges=())
                 return
@@ -106,12 +122,17 @@ class ModelBuilder:
         yield Action(ActionKind.SUBMIT, ok=False, reason=Reason.TARGETS_FAILED, detail=detail)
 
     def _until_submission(self, observation: Observation) -> Generator[Action, Observation, Action]:
-        while (left := observation.steps_left - RESERVED_STEPS) > 0:
-            action = self._turns.act(replace(observation, steps_left=left))
+        while self._steps_left > 0:
+            action = self._turns.act(replace(observation, steps_left=self._steps_left))
             if action.kind is ActionKind.SUBMIT:
                 return action
+            self._steps_left -= 1
             observation = yield action
-        return Action(ActionKind.SUBMIT, ok=False, reason=Reason.POLICY_GAVE_UP, detail="the model had no steps left")
+        return self._out_of_steps()
+
+    def _out_of_steps(self) -> Action:
+        detail = f"the model has done the {self._most_steps} actions that it was given"
+        return Action(ActionKind.SUBMIT, ok=False, reason=Reason.POLICY_GAVE_UP, detail=detail)
 
     def _try_targets(self, submission: Action) -> Generator[Action, Observation, tuple[Trial | None, Observation]]:
         """The first target that does not hold, if there is one."""
@@ -125,8 +146,7 @@ class ModelBuilder:
         observation = yield look
         self._start = START if result_of(observation).ok else ""
         for goal in self._targets:
-            before = self._start and f"{self._start} || exit 97"
-            trial = yield from try_target(goal, self._env, goal.timeout_s, before=before)
+            trial = yield from try_target(goal, self._env, goal.timeout_s, start=self._start)
             if trial.unmet:
                 return trial, replace(observation, result=_as_result(trial))
         return None, observation
@@ -135,18 +155,25 @@ class ModelBuilder:
 class Takeover:
     """A `Policy`: the rules first; where they give up for good, a model goes on from the same state.
 
-    `is_last` says of the lesson in a failure of the rules whether they have nothing more to try. `make` gives the
-    builder that takes over, from a text that says what was done and what failed, and the outputs of failed commands.
+    `is_last` says of the lesson in a failure of the rules whether they have nothing more to try; after `most_steps` of
+    their actions they have not. `make` gives the builder that takes over, from a text that says what was done and what
+    failed, and the outputs of failed commands.
     """
 
     def __init__(
-        self, rules: RulesBuilder, is_last: Callable[[Lesson], bool], make: Callable[[str, Sequence[str]], ModelBuilder]
+        self,
+        rules: RulesBuilder,
+        is_last: Callable[[Lesson], bool],
+        make: Callable[[str, Sequence[str]], ModelBuilder],
+        *,
+        most_steps: int,
     ) -> None:
         self.rules = rules
         self.took_over = False
         self._is_last = is_last
         self._make = make
         self._policy: Policy = rules
+        self._most_steps = most_steps
         self._done: list[tuple[Action, CommandResult | None]] = []
 
     def act(self, observation: Observation) -> Action:
@@ -154,8 +181,10 @@ class Takeover:
             self._done[-1] = (self._done[-1][0], observation.result)
         action = self._policy.act(observation)
         if not self.took_over:
+            if action.kind is not ActionKind.SUBMIT and len(self._done) >= self._most_steps:
+                action = Action(ActionKind.SUBMIT, ok=False, detail=f"the rules have done {self._most_steps} actions")
             lesson = self.rules.lesson
-            if action.kind is ActionKind.SUBMIT and not action.ok and lesson is not None and self._is_last(lesson):
+            if action.kind is ActionKind.SUBMIT and not action.ok and (lesson is None or self._is_last(lesson)):
                 self.took_over = True
                 self._policy = self._make(situation(self._done, action), failed_outputs(self._done))
                 return self._policy.act(replace(observation, result=None, changed=None))
