@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import posixpath
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,11 +22,14 @@ START_TIMEOUT_S = 300.0
 _LARGEST_EDIT_BYTES = 4 << 20
 _MOST_LINES_READ = 400
 
+_LOOK_TIMEOUT_S = 30.0  # of a search, and of a lint
+
 
 def perform(
     action: Action, sandbox: Sandbox, seconds_left: float, on_output: Callable[[bytes], None] | None = None
 ) -> CommandResult | None:
-    """Do a RUN, WRITE, EDIT, READ or NONE. None means a file was written. `timeout_s` is bounded by `seconds_left`."""
+    """Do an action that is no ROLLBACK and no SUBMIT. None means a file was written. `timeout_s` is bounded by
+    `seconds_left`."""
     match action.kind:
         case ActionKind.RUN:
             try:
@@ -36,6 +40,10 @@ def perform(
             return write_file(sandbox, action.path, action.content, mode=action.mode, user=action.user)
         case ActionKind.READ:
             return _read_lines(sandbox, action.path, action.first, action.last)
+        case ActionKind.SEARCH:
+            return _search(action, sandbox, seconds_left)
+        case ActionKind.LINT:
+            return _lint(action, sandbox, seconds_left)
         case ActionKind.NONE:
             return failed("none", action.detail)
         case ActionKind.ROLLBACK | ActionKind.SUBMIT:
@@ -160,6 +168,137 @@ def _read_lines(sandbox: Sandbox, path: str, first: int, last: int) -> CommandRe
         shown.append(f"[{len(lines) - end} more lines, {len(lines)} in all]")
     output = "\n".join(shown) + "\n"
     return CommandResult(name, 0, output, len(output), 0.0)
+
+
+# --------------------------------------------------------------------------- search
+
+_LONGEST_PATTERN = 1000
+_MOST_MATCHES = 100
+_MOST_COUNTED = 1000
+_LONGEST_MATCH_BYTES = 300
+_NOT_SEARCHED = (".git", ".hg", ".svn", "__pycache__", ".*_cache", ".tox", ".nox", ".venv", "node_modules")
+
+# $1 is the pattern, $2 where; the rest are options of grep. The status is grep's and not that of what cuts its output,
+# and a search that takes too long ends without ending the services of the sandbox.
+_SEARCH = f"""
+pattern=$1 place=$2; shift 2
+exec 4>&1
+status=$({{ {{ timeout -k 2 {_LOOK_TIMEOUT_S:.0f} grep -rnIEsH -D skip "$@" -e "$pattern" -- "$place"
+  echo $? >&3; }} 2>&1 | head -n {_MOST_COUNTED} | cut -b 1-{_LONGEST_MATCH_BYTES} >&4; }} 3>&1)
+exit "$status"
+"""
+
+
+def _search(action: Action, sandbox: Sandbox, seconds_left: float) -> CommandResult:
+    """The lines below `path` that match, as `grep -E` has it; at most a hundred of them, and status 1 where none does.
+    What versions control and caches keep is left out."""
+    pattern = action.command.strip("\n")
+    name = f"search {pattern[:_LONGEST_PATTERN]}"
+    if not pattern or len(pattern) > _LONGEST_PATTERN:
+        return failed(name, f"a pattern has from 1 to {_LONGEST_PATTERN} characters")
+    excluded = [f"--exclude-dir={folder}" for folder in _NOT_SEARCHED]
+    result = _look(_SEARCH, [pattern, _from_cwd(action), *excluded], action, sandbox, seconds_left)
+    lines = [line.removeprefix("./") for line in result.output.split("\n") if line]
+    if result.exit_status == 1 and not lines:
+        return failed(name, f"no line below {action.path} matches")
+    if result.exit_status == 2 and not lines:
+        return failed(name, f"there is no {action.path} that can be searched")
+    if result.exit_status == 2 and lines[0].startswith("grep: "):
+        return failed(name, f"{lines[0]}\nThe pattern is a regular expression: write \\( where you mean a bracket.")
+    shown = sorted(lines, key=_place)[:_MOST_MATCHES]
+    if (more := len(lines) - len(shown)) > 0:
+        least = "at least " if len(lines) >= _MOST_COUNTED else ""
+        shown.append(f"[{least}{more} more lines match: search for something rarer, or in fewer files]")
+    if result.limit is not None or result.exit_status == _TIMED_OUT:
+        shown.append(f"[not all was searched: that takes more than {_LOOK_TIMEOUT_S:.0f} s]")
+    output = "\n".join(shown) + "\n"
+    return CommandResult(name, 0, output, len(output), result.seconds)
+
+
+def _place(line: str) -> tuple[str, int]:
+    """File and line of a match."""
+    path, _, rest = line.partition(":")
+    number = rest.partition(":")[0]
+    return path, int(number) if number.isdecimal() and number.isascii() else 0
+
+
+# --------------------------------------------------------------------------- lint
+
+_SYNTAX = """
+import sys
+path = sys.argv[1]
+try:
+    with open(path, "rb") as file:
+        compile(file.read(), path, "exec", dont_inherit=True)
+except SyntaxError as error:
+    sys.exit("%s:%s: %s: %s\n%s" % (path, error.lineno, type(error).__name__, error.msg, error.text or ""))
+except ValueError as error:
+    sys.exit("%s: %s" % (path, error))
+"""
+
+# Isolated, so that no module of the project is imported in the place of one of Python's. Only what is wrong in any
+# style is wanted: errors of syntax, names that are not defined or not used.
+_LINT_PYTHON = f"""
+for python in python python3 ''; do command -v "$python" >/dev/null 2>&1 && break; done
+[ "$python" ] || {{ echo "there is no Python here that could lint it"; exit 3; }}
+has() {{ "$python" -IB -c "import $1" 2>/dev/null; }}
+"$python" -IB -c {shlex.quote(_SYNTAX)} "$1" || exit 1
+if command -v ruff >/dev/null 2>&1
+then ruff check --no-cache --isolated --quiet --select E9,F --output-format concise "$1"
+elif has pyflakes; then "$python" -IB -m pyflakes "$1"
+elif has flake8; then "$python" -IB -m flake8 --isolated --select E9,F "$1"
+else echo "Its syntax is right. There is no linter here that would see more."
+fi
+"""
+_LINT_JAVASCRIPT = """
+command -v node >/dev/null 2>&1 || { echo "there is no node here that could lint it"; exit 3; }
+node --check "$1"
+"""
+_LINT_C = """
+command -v gcc >/dev/null 2>&1 || { echo "there is no gcc here that could lint it"; exit 3; }
+gcc -fsyntax-only -Wall -I. -Iinclude -Isrc "$1"
+"""
+_LINTS = {
+    **dict.fromkeys((".py", ".pyi"), _LINT_PYTHON),
+    **dict.fromkeys((".js", ".mjs", ".cjs"), _LINT_JAVASCRIPT),
+    **dict.fromkeys((".c", ".h", ".cc", ".cpp", ".cxx", ".hpp"), _LINT_C),
+}
+
+
+def _lint(action: Action, sandbox: Sandbox, seconds_left: float) -> CommandResult:
+    """What is wrong with a file, found without running it: status 0 where that is nothing."""
+    name = f"lint {action.path}"
+    script = _LINTS.get(posixpath.splitext(action.path)[1].lower())
+    if script is None:
+        return failed(name, f"nothing here can lint {action.path}: only Python, JavaScript and C can be linted")
+    script = f'[ -f "$1" ] || {{ echo "there is no such file"; exit 2; }}\n{script}'
+    result = _look(script, [_from_cwd(action)], action, sandbox, seconds_left)
+    output = result.output if result.output.strip() or not result.ok else "Nothing is wrong with it.\n"
+    return replace(result, command=name, output=output, output_bytes=max(result.output_bytes, len(output)))
+
+
+_TIMED_OUT = 124  # as timeout(1) has it
+
+
+def _look(script: str, arguments: list[str], action: Action, sandbox: Sandbox, seconds_left: float) -> CommandResult:
+    """Run a script that changes nothing, as the action's user."""
+    try:
+        return sandbox.run(
+            shlex.join(["sh", "-c", script, "sh", *arguments]),
+            user=action.user,
+            cwd=action.cwd,
+            env={**action.env, "LC_ALL": "C.UTF-8"},
+            timeout_s=min(seconds_left, _LOOK_TIMEOUT_S + 10),
+        )
+    except UsageError as error:  # a NUL in an argument
+        return failed(action.kind, error.what)
+
+
+def _from_cwd(action: Action) -> str:
+    """The path of an action, relative to its working directory where it lies in there: shorter to read."""
+    path = posixpath.normpath(posixpath.join(action.cwd, action.path))
+    below = posixpath.relpath(path, action.cwd)
+    return path if below.startswith("..") else f"./{below}" if below != "." else "."
 
 
 def failed(name: str, problem: str) -> CommandResult:

@@ -11,6 +11,7 @@ from ratchet.protocols import Policy, Sandbox
 from ratchet.records import Action, ActionKind, CommandResult, Observation, Recipe, RecipeStep, Step, Trajectory
 
 _CHANGING = (ActionKind.RUN, ActionKind.WRITE, ActionKind.EDIT)
+_UNCHANGING = (ActionKind.READ, ActionKind.SEARCH, ActionKind.LINT, ActionKind.NONE, ActionKind.SUBMIT)
 
 # An overlay takes about a hundred layers in one mount, and each checkpoint is one.
 _MOST_CHECKPOINTS = 80
@@ -101,7 +102,7 @@ class _Tracks:
     def after(self, action: Action) -> bool | None:
         """Whether `action`, which was just done, changed a file."""
         if action.kind not in _CHANGING:
-            return False if action.kind in (ActionKind.READ, ActionKind.NONE, ActionKind.SUBMIT) else None
+            return False if action.kind in _UNCHANGING else None
         if not self._checkpoints or len(self._before) >= _MOST_CHECKPOINTS:
             return None
         snapshot = self._sandbox.snapshot()

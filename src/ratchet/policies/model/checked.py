@@ -14,6 +14,7 @@ LONGEST_TIMEOUT_S = 7200.0
 
 _QUOTE_CHARACTERS = 80
 _LONGEST_PATH = 1024
+_LONGEST_PATTERN = 1000
 _NOTE_CHARACTERS = 300
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _CANNOT = re.compile(r"(?:cannot|can't|can not|impossible)\b[\s:]*", re.IGNORECASE)
@@ -62,6 +63,21 @@ def read(path: str, first: int, last: int) -> Action | Problem:
     if isinstance(where, Problem):
         return where
     return Action(ActionKind.READ, path=where, first=max(1, first), last=max(0, last))
+
+
+def search(pattern: str, path: str, user: str) -> Action | Problem:
+    """A SEARCH; without a path, of the whole workspace."""
+    pattern = pattern.strip("\n")
+    if not pattern.strip() or len(pattern) > _LONGEST_PATTERN or "\0" in pattern or "\n" in pattern:
+        what = f"A pattern is one line of at most {_LONGEST_PATTERN} characters."
+        return Problem(f"{what} {right_form(ActionKind.SEARCH)}")
+    where = sane_path(path or "/workspace", ActionKind.SEARCH)
+    return where if isinstance(where, Problem) else Action(ActionKind.SEARCH, command=pattern, path=where, user=user)
+
+
+def lint(path: str, user: str) -> Action | Problem:
+    where = sane_path(path, ActionKind.LINT)
+    return where if isinstance(where, Problem) else Action(ActionKind.LINT, path=where, user=user)
 
 
 def rollback(undo: int) -> Action:

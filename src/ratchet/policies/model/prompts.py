@@ -77,17 +77,21 @@ def as_data(text: str, what: str) -> str:
 RIGHT_FORMS = {
     ActionKind.RUN: "```sh\nls -la\n```",
     ActionKind.READ: "```read setup.py 1-60\n```",
+    ActionKind.SEARCH: "```search src\ndef main\n```",
     ActionKind.WRITE: "```write /opt/example.cfg\nall lines of the file\n```",
     ActionKind.EDIT: "```edit /opt/example.cfg\n<<<<<<< SEARCH\nold lines\n=======\nnew lines\n>>>>>>> REPLACE\n```",
+    ActionKind.LINT: "```lint src/main.py\n```",
     ActionKind.ROLLBACK: "```rollback\n```",
     ActionKind.SUBMIT: "```submit\n```",
 }
 _MEANINGS = {
     ActionKind.RUN: "`sh`: runs the commands in the block.",
     ActionKind.READ: "`read PATH 1-60`: shows these lines of a file. The block is empty.",
+    ActionKind.SEARCH: "`search FOLDER`: shows the lines of files that match the regular expression in the block.",
     ActionKind.WRITE: "`write PATH`: writes the block to a file.",
     ActionKind.EDIT: "`edit PATH`: changes a file. The block is <<<<<<< SEARCH, the old lines (which must be there "
     "exactly once), =======, the new lines, >>>>>>> REPLACE, each mark on a line of its own.",
+    ActionKind.LINT: "`lint PATH`: shows what is wrong with a file without running it. The block is empty.",
     ActionKind.ROLLBACK: "`rollback`: undoes the last action that changed files, or everything where the block says "
     "`all`.",
 }
@@ -116,7 +120,8 @@ DATA_RULE = (
 
 # --------------------------------------------------------------------------- the builder
 
-BUILDER_ACTIONS = frozenset(ActionKind) - {ActionKind.NONE}
+# A shell does without the others, and a short prompt leaves a small model more room.
+BUILDER_ACTIONS = frozenset(ActionKind) - {ActionKind.SEARCH, ActionKind.LINT, ActionKind.NONE}
 
 _BUILDER = """\
 You set up a software project, so that given commands work. You are root in a Debian sandbox; the project is in \
@@ -180,6 +185,48 @@ def builder_task(
         if text.strip():
             parts += [title, as_data(text, mark)]
     return "\n".join([*parts, _MISSING] if situation else parts)
+
+
+# --------------------------------------------------------------------------- the solver
+
+SOLVER_ACTIONS = frozenset(ActionKind) - {ActionKind.NONE}
+
+_SOLVER = """\
+You work on a software project, which is in /workspace. You solve the task that you are given by changing its code.
+
+- Commands run in /workspace with /bin/sh as the user dev, without a terminal and without network. `cd` and `export` \
+do not last. All that the project needs is installed.
+- First see what fails, then find the place in the code, make a small change there, and run the tests again.
+- Do not change tests or their configuration: they are put back before your work is judged, by all tests.
+- {data}
+
+{protocol}"""
+
+_SOLVER_SUBMIT = (
+    "- `submit`: the task is solved and the tests pass. The block is empty; if you cannot solve it, it says "
+    "`cannot: the reason`."
+)
+
+# It leads to the tests, and no part of it is a solution that could be copied.
+_SOLVER_EXAMPLE = "I run the tests to see what fails.\n```sh\npython -m pytest -x -q\n```"
+
+SOLVER_THEN = "Now the next action. Submit when the tests pass."
+
+
+def solver_system(*, tools: bool = False) -> str:
+    """The system prompt of a policy that solves tasks."""
+    if tools:
+        finish = "When the task is solved and the tests pass, call submit. If you cannot, submit with ok=false."
+    else:
+        finish = _SOLVER_SUBMIT
+    form = protocol(SOLVER_ACTIONS, finish, example=_SOLVER_EXAMPLE, tools=tools)
+    return _SOLVER.format(data=DATA_RULE, protocol=form)
+
+
+def solver_task(statement: str, command: str) -> str:
+    """The statement, and `command`, which runs tests that are named after it; empty where the statement says it."""
+    how = f"\nTests are run with: {command} FILE" if command else ""
+    return f"Solve this task:\n{as_data(statement, 'task')}{how}"
 
 
 def _list(items: Sequence[str]) -> str:

@@ -17,6 +17,8 @@ _KINDS = {
     "write": ActionKind.WRITE,
     "edit": ActionKind.EDIT,
     "read": ActionKind.READ,
+    "search": ActionKind.SEARCH,
+    "lint": ActionKind.LINT,
     "rollback": ActionKind.ROLLBACK,
 } | dict.fromkeys(_SHELLS, ActionKind.RUN)
 
@@ -127,6 +129,20 @@ def _read(block: Block, _: str) -> Action | Problem:
     return checked.read(path, int(first), int(last) if last else 0)
 
 
+def _search(block: Block, user: str) -> Action | Problem:
+    """The pattern in the block and where beside the fence; or the pattern alone, on the line of the fence."""
+    if not block.body.strip() or block.end == block.line + 1:
+        return checked.search(block.options, "", user)
+    return checked.search(block.body.strip("\n"), block.options, user)
+
+
+def _lint(block: Block, user: str) -> Action | Problem:
+    wanted = block.options or block.body.strip()
+    if "\n" in wanted:
+        return Problem(f"Lint one file at a time. {right_form(ActionKind.LINT)}")
+    return checked.lint(wanted, user)
+
+
 def _rollback(block: Block, _: str) -> Action | Problem:
     wanted = (block.options or block.body).strip().lower()
     if wanted == "all":
@@ -146,6 +162,8 @@ _READERS: dict[ActionKind, Callable[[Block, str], Action | Problem]] = {
     ActionKind.WRITE: _write,
     ActionKind.EDIT: _edit,
     ActionKind.READ: _read,
+    ActionKind.SEARCH: _search,
+    ActionKind.LINT: _lint,
     ActionKind.ROLLBACK: _rollback,
     ActionKind.SUBMIT: _submit,
 }

@@ -104,6 +104,14 @@ def _read(arguments: _Arguments, _: str) -> Action | Problem:
     return checked.read(_text(arguments, "path"), _number(arguments, "first", 1), _number(arguments, "last", 0))
 
 
+def _search(arguments: _Arguments, user: str) -> Action | Problem:
+    return checked.search(_text(arguments, "pattern"), _text(arguments, "path", ""), user)
+
+
+def _lint(arguments: _Arguments, user: str) -> Action | Problem:
+    return checked.lint(_text(arguments, "path"), user)
+
+
 def _rollback(arguments: _Arguments, _: str) -> Action:
     return checked.rollback(_number(arguments, "undo", 1))
 
@@ -172,6 +180,16 @@ _TOOLS: dict[str, _Tool] = {
         {"path": _PATH, "first": _INTEGER, "last": _INTEGER},
         ("path",),
         _read,
+    ),
+    "search_files": _Tool(
+        ActionKind.SEARCH,
+        "Find the lines that match a regular expression, in a file or in all files of a folder.",
+        {"pattern": _STRING, "path": _PATH},
+        ("pattern",),
+        _search,
+    ),
+    "lint_file": _Tool(
+        ActionKind.LINT, "Show what is wrong with a file without running it.", {"path": _PATH}, ("path",), _lint
     ),
     "rollback": _Tool(ActionKind.ROLLBACK, "Undo the last actions that changed files.", {"undo": _UNDO}, (), _rollback),
     "submit": _Tool(ActionKind.SUBMIT, "Finish the work.", {"ok": _OK, "text": _STRING}, ("ok",), _submit),

@@ -25,6 +25,8 @@ _STEPS_TOLD_BELOW = 6
 # What differs from one run of the same command to the next.
 _VARYING = re.compile(r"\b\d{1,9}(?:\.\d{1,9})? ?(?:[mµn]?s|secs?|seconds?|[kMG]i?B(?:/s)?)\b|\b0x[0-9a-fA-F]{1,16}\b")
 
+_MARKS = {ActionKind.READ: "file", ActionKind.SEARCH: "matches"}
+
 # Commands that only change the shell that ends with them.
 _LASTS_NOT = re.compile(r"\s*(?:cd|export|source|\.)\s[^;&|\n]*")
 
@@ -149,7 +151,7 @@ class ModelPolicy:
         self._bad_replies = 0
         if action.kind is ActionKind.RUN:
             return replace(action, env=self._env, timeout_s=action.timeout_s or self._timeout_s)
-        return replace(action, env=self._env) if action.kind is ActionKind.SUBMIT else action
+        return replace(action, env=self._env) if action.kind in (ActionKind.LINT, ActionKind.SUBMIT) else action
 
     def _correction(self, problem: str) -> Action:
         self._bad_replies += 1
@@ -189,7 +191,7 @@ class _Circles:
 
 def _outcome(action: Action, result: CommandResult | None, most_characters: int) -> str:
     if result is not None:
-        return shown(result, most_characters, "file" if action.kind is ActionKind.READ else "output")
+        return shown(result, most_characters, _MARKS.get(action.kind, "output"))
     if action.kind is ActionKind.ROLLBACK:
         return "All of it is undone: this is the initial state." if not action.undo else "It is undone."
     return f"{action.path} is written."
@@ -207,4 +209,6 @@ def _named(action: Action | None) -> str:
         return "a reply without an action"
     if action.kind is ActionKind.RUN:
         return shortened(action.command, 100)
+    if action.kind is ActionKind.SEARCH:
+        return shortened(f"search {action.path} for {action.command}", 100)
     return shortened(f"{action.kind} {action.path}")
