@@ -139,6 +139,8 @@ class _Reading:
             return None
         if self._same(_ROOT + path, kind):
             return None
+        if not path.isprintable():
+            return self._drop(path, "a name that is no plain text")
         why, flag = self._refusal(path)
         if why and Defence.SOURCES_ONLY in self.defences:
             return self._drop(path, why, flag)

@@ -48,8 +48,10 @@ _CALLED = {
     "threads": "threading.Thread threading.Timer _thread",
     "descriptors": "os.write os.fdopen os.dup os.pwrite os.sendfile",
     "writes-files": "os.rename os.replace os.unlink os.remove os.symlink os.link os.mkfifo os.chmod shutil tempfile",
-    "runs-text": "exec eval compile runpy importlib.util.spec_from_file_location",
-    HIDDEN: "marshal.loads types.CodeType builtins.exec builtins.eval",
+    "runs-text": "exec eval compile builtins.exec builtins.eval builtins.compile runpy types.CodeType "
+    "importlib.util.spec_from_file_location",
+    HIDDEN: "marshal.loads",
+    "changes-imports": "sys.meta_path sys.path_hooks importlib.abc importlib.machinery",
 }
 _CALLED_NAMES = {name: kind for kind, names in _CALLED.items() for name in names.split()}
 _WRITING = frozenset({"write_text", "write_bytes", "symlink_to", "hardlink_to"})

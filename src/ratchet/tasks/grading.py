@@ -32,6 +32,7 @@ from ratchet.tasks.suite import SuiteRun, run_suite, suite_of
 
 _LARGEST_TEST_BYTES = 1 << 20
 _CHECK_TIMEOUT_S = 60.0
+_MOST_CHECKED = 50
 _LIST = "/root/.ratchet-tests"
 
 # Root's, and with the sticky bit: suites go on making files beside their tests, and nobody can replace the tests. The
@@ -60,14 +61,32 @@ for path in sys.argv[1:]:
         compile(file.read(), path, "exec", dont_inherit=True)
 """
 
-# 3: something is missing that is not the project's, so that this says nothing of the patch.
-_IMPORT = """
+# Prints a letter for each path: (y)es, (n)o, or (-) where an import says nothing of the patch: no module, or what is
+# missing is not the project's.
+_IMPORTS = """
+import os, subprocess, sys
+CODE = '''
 import importlib, sys
 try:
     importlib.import_module(sys.argv[1])
 except ModuleNotFoundError as error:
-    here = sys.argv[1].partition(".")[0]
-    sys.exit(1 if (error.name or "").startswith(here + ".") else 3)
+    sys.exit(1 if (error.name or "").startswith(sys.argv[1].partition(".")[0] + ".") else 3)
+'''
+def ask(path):
+    folder, name = os.path.split(path[:-3])
+    parts = [] if name == "__init__" else [name]
+    while folder and os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    if parts[-1:] in ([], ["__main__"]) or (folder and len(parts) == 1) or not all(map(str.isidentifier, parts)):
+        return "-"
+    command = [sys.executable, "-c", CODE, ".".join(parts)]
+    try:
+        status = subprocess.run(command, stdin=-3, stdout=-3, stderr=-3, timeout=20).returncode
+    except subprocess.TimeoutExpired:
+        return "n"
+    return {0: "y", 3: "-"}.get(status, "n")
+print("".join(map(ask, sys.argv[1:])))
 """
 
 
@@ -119,33 +138,29 @@ def _prepare(sandbox: Sandbox, patch: Patch, task: Task, tests: Collection[str],
     restored = Defence.TESTS_RESTORED in defences
     apply_patch(sandbox, [change for change in patch if change.path not in tests] if restored else patch)
     apply_patch(sandbox, task.hidden)
-    _forget_bytecode(sandbox, patch)
+    # Nothing that was compiled from another text of a changed file may be imported in its place.
+    folders = sorted({str(PurePosixPath(WORKSPACE, change.path).parent / "__pycache__") for change in patch})
+    command = f"rm -rf -- {shlex.join(folders)}" if folders else ":"
     if Defence.TESTS_READ_ONLY in defences:
-        _protect(sandbox, tests)
-
-
-def _forget_bytecode(sandbox: Sandbox, patch: Patch) -> None:
-    """Nothing that was compiled from another text of a changed file may be imported in its place."""
-    stale = [
-        f"{shlex.quote(f'{WORKSPACE}/{path.parent}/__pycache__/{path.stem}')}.*.pyc"
-        for path in (PurePosixPath(change.path) for change in patch)
-    ]
-    for first in range(0, len(stale), 50):
-        sandbox.run(f"rm -f -- {' '.join(stale[first : first + 50])}")
-
-
-def _protect(sandbox: Sandbox, tests: Collection[str]) -> None:
-    folders = {WORKSPACE} | {
-        f"{WORKSPACE}/{folder}" for path in tests for folder in PurePosixPath(path).parents if folder.name
-    }
-    listed = [*sorted(folders), "", *sorted(f"{WORKSPACE}/{path}" for path in tests)]
-    sandbox.write(_LIST, "".join(f"{path}\0" for path in listed).encode("utf-8", "surrogateescape"))
-    done = sandbox.run(f"set -- {_LIST}\n{_PROTECT}")
+        sandbox.write(_LIST, "".join(f"{path}\0" for path in _protected(tests)).encode("utf-8", "surrogateescape"))
+        command += f"\nset -- {_LIST}\n{_PROTECT}"
+    done = sandbox.run(command)
     if not done.ok:
         raise SandboxError(
             f"the tests could not be protected: {done.output.strip()[-300:]}",
             remedy="the environment's base needs sh, sed, find and xargs; or the disk limit is too small",
         )
+
+
+def _protected(tests: Collection[str]) -> list[str]:
+    """The folders above tests, an empty path, and the tests."""
+    folders = {
+        str(folder)
+        for path in tests
+        for folder in PurePosixPath(WORKSPACE, path).parents
+        if folder.is_relative_to(WORKSPACE)
+    }
+    return [*sorted(folders | {WORKSPACE}), "", *sorted(f"{WORKSPACE}/{path}" for path in tests)]
 
 
 def _run(
@@ -193,35 +208,17 @@ def _compiles(sandbox: Sandbox, environment: Environment, patch: Patch) -> bool 
 
 def _imports(sandbox: Sandbox, environment: Environment, patch: Patch) -> bool | None:
     """After the tests: what an import starts can do nothing to them. None where nothing can be said."""
-    answers: list[bool | None] = []
-    for path in _changed_python(patch):
-        if not (name := _module_name(sandbox, path)):
-            continue
-        result = _as_user(sandbox, environment, f"python -c {shlex.quote(_IMPORT)} {shlex.quote(name)}")
-        answers.append(None if result.exit_status == 3 else result.ok)
-    if not answers or all(answer is None for answer in answers):
+    paths = _changed_python(patch)
+    if not paths:
         return None
-    return False not in answers
+    command = f"python -c {shlex.quote(_IMPORTS)} {shlex.join(paths)}"
+    answers = _as_user(sandbox, environment, command).output.strip()
+    return None if set(answers) <= {"-"} else set(answers) <= {"y", "-"}
 
 
 def _changed_python(patch: Patch) -> list[str]:
-    return [change.path for change in patch if change.after is not None and change.path.endswith(".py")]
-
-
-def _module_name(sandbox: Sandbox, path: str) -> str:
-    """The dotted name of a module, from the folders above it that are packages. Empty for scripts."""
-    *folders, name = PurePosixPath(path).with_suffix("").parts
-    marks = " ".join(
-        f"test -f {shlex.quote('/'.join([*folders[: end + 1], '__init__.py']))} && echo {end};"
-        for end in range(len(folders))
-    )
-    packages = {int(line) for line in sandbox.run(marks or ":", cwd=WORKSPACE).output.split() if line.isdigit()}
-    first = len(folders)
-    while first - 1 in packages:
-        first -= 1
-    parts = [*folders[first:], *([] if name == "__init__" else [name])]
-    outside = first and first == len(folders)  # a file in a folder that is no package
-    return "" if outside or name == "__main__" or not all(map(str.isidentifier, parts)) else ".".join(parts)
+    changed = [change.path for change in patch if change.after is not None and change.path.endswith(".py")]
+    return changed[:_MOST_CHECKED]
 
 
 def _probes(sandbox: Sandbox, environment: Environment, task: Task) -> tuple[bool, ...]:
