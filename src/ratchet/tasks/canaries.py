@@ -15,8 +15,8 @@ from pathlib import PurePosixPath
 
 from ratchet.records import Outcome
 
-_SUBJECTS = "header token stream index option value entry record buffer field window cursor parser filter".split()
-_MATTERS = "default empty nested order limit offset repeat copy merge unicode missing round trip bounds".split()
+_SUBJECTS = ("header", "token", "stream", "index", "option", "value", "entry", "record", "buffer", "field", "window")
+_MATTERS = ("default", "empty", "nested", "order", "limit", "offset", "repeat", "copy", "merge", "missing", "bounds")
 
 # Bodies with {a} < {b}, numbers, and {s}, {t}, different words.
 _PASS = (

@@ -48,12 +48,14 @@ class SuiteRun:
     failure. `result` is the command's; its exit status means nothing. `tampered` says in words what an honest run does
     not do; empty where nothing of the kind was seen. `hooks` are pytest's hooks of running a test that code of the
     workspace takes part in ("pytest_runtest_call in tests/conftest.py"). `lines` are there where coverage was measured:
-    of each file its lines, with the numbers of the tests (places in `collected`) that ran them."""
+    of each file its lines, with the tests that ran them in the form of `coverage.Coverage.sets`. `collected` are the
+    ids of the tests that were about to run, in their order."""
 
     tests: TestRun
     result: CommandResult
     tampered: tuple[str, ...]
     hooks: tuple[str, ...] = ()
+    collected: tuple[str, ...] = ()
     lines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
@@ -149,6 +151,7 @@ def run_suite(
         replace(result, command=suite.command),
         results.tampered(crashed=result.limit is not None or (result.exit_status or 0) >= _SIGNALLED),
         results.hooks,
+        tuple(results.collected),
         results.lines,
     )
 
@@ -158,7 +161,7 @@ def _canaries_for(tests: Collection[str] | None) -> Canaries:
         raise UsageError("canaries are mixed into chosen tests", remedy="give the ids of the tests to run")
     files = sorted({test.partition("::")[0] for test in tests})
     beside = secrets.choice([file for file in files if file.endswith(".py")] or files)
-    return make_canaries(str(PurePosixPath(beside).parent), random.Random(secrets.randbits(64)))
+    return make_canaries(str(PurePosixPath(beside).parent), random.SystemRandom())
 
 
 def _variables(env: Mapping[str, str], plugin: str, folder: str) -> dict[str, str]:

@@ -45,6 +45,8 @@ def canonical(value, depth=0):
     if value is None or kind in (bool, float, complex, str, bytes, bytearray, range):
         return ascii(value)
     if isinstance(value, type):
+        if "<" in value.__qualname__:
+            raise Unstable
         return "<class %s>" % value.__qualname__
     if isinstance(value, BaseException):
         return "<exception %s%s>" % (kind.__qualname__, canonical(value.args, depth + 1))
@@ -63,10 +65,12 @@ def canonical(value, depth=0):
     if isinstance(value, (types.CoroutineType, types.AsyncGeneratorType)):
         raise Unstable
     if hasattr(kind, "__next__"):
-        return "<iterator %s>" % listed(value, depth)
+        return "<iterator %s>" % ", ".join(listed(value, depth))
     if isinstance(value, (type({}.keys()), type({}.values()), type({}.items()))):
-        return "<view %s>" % listed(value, depth)
+        return "<view %s>" % ", ".join(listed(value, depth))
     if callable(value) and hasattr(value, "__qualname__"):
+        if "<" in value.__qualname__:  # what is inside a function may be named as one likes
+            raise Unstable
         return "<function %s>" % value.__qualname__
     return instance(value, depth)
 

@@ -21,9 +21,9 @@ import sys
 
 import pytest
 
-CALLS_OF_ONE = 40
-SNAPSHOTS_OF_ONE = 2000
-CALLS = 400
+CALLS_OF_ONE = 30
+SNAPSHOTS_OF_ONE = 1000
+CALLS = 150
 OBJECTS = 2000
 FRAMES = 60
 DEPTH = 6
@@ -74,24 +74,22 @@ class Recorder(object):
         self.out = request["out"]
         self.root = root
         self.targets = [(os.path.join(root, path), first, last) for path, first, last in request["targets"]]
-        self.codes = {}  # code: 0 of nobody, 1 of the sources, 2 of the targets
+        self.codes = {}  # code: 2 of the targets, 1 of the project, 0 of others, -1 of others and makes the project's objects
         self.snapshots = {}  # code: how many were made
         self.live = {}  # id of a frame: its call
         self.made = {}  # id of an object: the object, what it was made with
         self.counts = {}
         self.calls = {}
         self.busy = False
+        self.written = 0
 
     # ------------------------------------------------------------------ listening
 
-    def profile(self, frame, event, _):
-        if self.busy:
-            return
-        if event == "return":
-            self.live.pop(id(frame), None)
-            return
-        if event != "call":
-            return
+    def trace(self, frame, *_):
+        """Of every call; the lines of a function are not looked at, which keeps this quick."""
+        code = frame.f_code
+        if self.busy or self.codes.get(code) == 0 or len(self.calls) >= CALLS:
+            return None
         self.busy = True
         try:
             self.called(frame)
@@ -99,32 +97,50 @@ class Recorder(object):
             pass
         finally:
             self.busy = False
+        if id(frame) not in self.live:
+            return None
+        frame.f_trace_lines = False
+        return self.trace_return
+
+    def trace_return(self, frame, event, _):
+        if event == "return":
+            self.live.pop(id(frame), None)
+        return self.trace_return
 
     def called(self, frame):
         code = frame.f_code
         rank = self.codes.get(code)
         if rank is None:
-            rank = self.codes[code] = self.rank(code)
+            rank = self.codes[code] = self.rank(frame)
         if code.co_name == "__init__":
             self.note_object(frame)
-        if not rank:
+        if rank < 1:
             return
         made = self.snapshots.get(code, 0)
         if made < SNAPSHOTS_OF_ONE and self.counts.get(code, 0) < CALLS_OF_ONE:
             self.snapshots[code] = made + 1
             try:
-                self.live[id(frame)] = (code, self.describe(frame))
+                self.live[id(frame)] = code, self.describe(frame)
             except NotPlain:
                 pass
         if rank == 2:
             self.keep(frame)
 
-    def rank(self, code):
+    def rank(self, frame):
+        code = frame.f_code
         path = os.path.realpath(code.co_filename)
         if any(path == file and first <= code.co_firstlineno <= last for file, first, last in self.targets):
             return 2
+        if self.is_ours(path):
+            return 1
+        # Generated code (of a dataclass, say) has no file, but its class has.
+        made = type(next(iter(frame.f_locals.values()), None)) if code.co_name == "__init__" else None
+        module = sys.modules.get(getattr(made, "__module__", ""))
+        return -1 if self.is_ours(getattr(module, "__file__", None) or "") else 0
+
+    def is_ours(self, path):
         inside = path[len(self.root) + 1 :] if path.startswith(self.root + "/") else ""
-        return int(bool(inside) and not NOT_THE_PROJECT.search(inside))
+        return bool(inside) and not NOT_THE_PROJECT.search(inside)
 
     def keep(self, frame):
         """Keep the calls on the stack, of which the target's is the innermost."""
@@ -229,19 +245,24 @@ class Recorder(object):
             yield
 
     def listening(self):
-        before = sys.getprofile()
-        sys.setprofile(self.profile)
+        before = sys.gettrace()
+        sys.settrace(self.trace)
         try:
             yield
         finally:
-            sys.setprofile(before)
+            sys.settrace(before)
             self.live.clear()
 
-    def pytest_sessionfinish(self):
+    def pytest_runtest_logfinish(self):
+        """After each test: the time for all of them may run out."""
+        if len(self.calls) == self.written:
+            return
+        self.written = len(self.calls)
         roots = [os.path.abspath(path or ".") for path in sys.path]
         inside = [path for path in roots if (path + "/").startswith(self.root + "/")]
-        with open(self.out, "w") as file:
+        with open(self.out + ".new", "w") as file:
             json.dump({"paths": list(dict.fromkeys(inside)), "calls": list(self.calls.values())}, file)
+        os.rename(self.out + ".new", self.out)
 
 
 def function_of(found, code):
