@@ -6,14 +6,16 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ratchet.agent import AgentLimits, without_model
 from ratchet.autoinstall.builders import STAGE, Builders, needs_model, repairs_of
+from ratchet.autoinstall.changed_tests import changed_tests
 from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.goals import GoalSet
 from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.minimise import minimise
-from ratchet.autoinstall.verify import changed_tests, judge, replay
+from ratchet.autoinstall.verify import judge, replay
 from ratchet.policies.rules.planning import Lesson
 from ratchet.protocols import Policy
 from ratchet.records import Attempt, Base, Reason, Recipe, RecipeStep, Verdict
@@ -136,17 +138,24 @@ class _Attempt:
         if replayed.layer is None:
             self.reason, self.detail = Reason.REPLAY_DIFFERS, replayed.detail
             return None
-        if changed := changed_tests(workshop.layers.path(replayed.layer), job.checkout, job.survey):
+        found: list[str] = []
+
+        def changed(layer: Path) -> list[str]:
+            found.extend(changed_tests(layer, job.checkout, job.survey))
+            return found
+
+        if changed(workshop.layers.path(replayed.layer)):
             workshop.layers.remove(replayed.layer)
-            self.reason, self.detail = Reason.TESTS_CHANGED, f"the recipe changes tests: {', '.join(changed[:5])}"
+            self.reason, self.detail = Reason.TESTS_CHANGED, f"the recipe changes tests: {', '.join(found[:5])}"
             return None
         layers = (*workshop.pristine_layers(self.base, job.checkout), replayed.layer)
-        self.verdicts = tuple(judge(workshop, layers, goal, recipe, limits) for goal in self.goals.targets)
+        self.verdicts = tuple(judge(workshop, layers, goal, recipe, limits, changed) for goal in self.goals.targets)
         failed = next((verdict for verdict in self.verdicts if not verdict.passed), None)
         if failed is None:
             return Proven(self.base, recipe, replayed.layer, self.verdicts)
         workshop.layers.remove(replayed.layer)
-        self.reason, self.detail = Reason.REPLAY_DIFFERS, f"on fresh replay {failed.why}"
+        self.reason = Reason.TESTS_CHANGED if found else Reason.REPLAY_DIFFERS
+        self.detail = f"on fresh replay {failed.why}"
         return None
 
     def _minimise(self, proven: Proven, fixed: tuple[RecipeStep, ...]) -> Proven:

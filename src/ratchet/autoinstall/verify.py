@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import filecmp
-import os
 import re
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ratchet.actions import START_TIMEOUT_S as START_TIMEOUT_S
 from ratchet.actions import start_services, write_file
@@ -24,10 +21,8 @@ from ratchet.records import (
     Limits,
     Recipe,
     RecipeStep,
-    Survey,
     Verdict,
 )
-from ratchet.sandbox.merge import is_opaque
 from ratchet.verdicts import decide
 
 # Debian calls its interpreter python3. Without another name every goal would fail in the pristine sandbox for that.
@@ -90,42 +85,18 @@ def replay(workshop: Workshop, base: Base, checkout: Checkout, recipe: Recipe, l
         return Replay(sandbox.keep())
 
 
-def changed_tests(layer: Path, checkout: Checkout, survey: Survey) -> tuple[str, ...]:
-    """The test files of the checkout that a recipe changed, in the layer that it left: then a suite that passes says
-    nothing of the project. Files that the recipe added are its own."""
-    facts = (*survey.of("test-count"), *survey.of("test-file"), *survey.of("doctest"))
-    files = sorted({fact.file for fact in facts} | set(_conftests(checkout)))
-    return tuple(path for path in files if _differs(layer / WORKSPACE.lstrip("/"), Path(checkout.path), path))
-
-
-def _conftests(checkout: Checkout) -> Iterator[str]:
-    root = Path(checkout.path)
-    for folder, _, files in os.walk(root):
-        if "conftest.py" in files:
-            yield str((Path(folder) / "conftest.py").relative_to(root))
-
-
-def _differs(upper: Path, original: Path, path: str) -> bool:
-    """Whether the file at `path`, or a folder above it, is another one in an overlay's upper directory. Links of the
-    checkout are not followed: a file in the place of one is another file."""
-    place, source = upper, original
-    for part in PurePosixPath(path).parts:
-        place, source = place / part, source / part
-        try:
-            mode = place.lstat().st_mode
-        except FileNotFoundError:
-            return False
-        if not stat.S_ISDIR(mode):
-            break
-        if is_opaque(place):  # the folder was made anew: nothing of the checkout's is in it
-            return True
-    if place != upper / path or not stat.S_ISREG(mode):
-        return True  # removed, or something else is there now
-    return source.is_symlink() or not source.is_file() or not filecmp.cmp(place, source, shallow=False)
-
-
-def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe, limits: Limits) -> Verdict:
-    """Judge one goal in a new offline sandbox over `layers`, with the start script up."""
+def judge(
+    workshop: Workshop,
+    layers: Sequence[str],
+    goal: Goal,
+    recipe: Recipe,
+    limits: Limits,
+    changed: Callable[[Path], Sequence[str]] = lambda _: (),
+) -> Verdict:
+    """Judge one goal in a new offline sandbox over `layers`, with the start script up. Where there is one, `changed`
+    looks at what it and the goal left, in the directory of a layer: the tests that it names are changed by the script
+    or by what it left running, and the goal has not passed. (Who changes tests and then changes them back in time is
+    not found.)"""
     workshop.events.emit("command", command=goal.command, note="a goal")
     with workshop.offline(layers, limits) as sandbox:
         started = start(sandbox, recipe)
@@ -133,9 +104,19 @@ def judge(workshop: Workshop, layers: Sequence[str], goal: Goal, recipe: Recipe,
             verdict = decide(goal, started)
             return Verdict(goal.id, False, f"the start script failed: {verdict.why}", verdict.evidence)
         verdict = judge_in(workshop, sandbox, goal, recipe.env)
+        if recipe.start and verdict.passed and (paths := _left(workshop, sandbox, changed)):
+            verdict = replace(verdict, passed=False, why=f"the start script changes tests: {', '.join(paths[:5])}")
     workshop.events.emit("command.end", exit_status=verdict.exit_status, seconds=round(verdict.seconds, 2))
     workshop.events.emit("verdict", goal=goal.command, passed=verdict.passed, why=verdict.why)
     return verdict
+
+
+def _left(workshop: Workshop, sandbox: Sandbox, changed: Callable[[Path], Sequence[str]]) -> Sequence[str]:
+    layer = sandbox.keep()
+    try:
+        return changed(workshop.layers.path(layer))
+    finally:
+        workshop.layers.remove(layer)
 
 
 def judge_pristine(workshop: Workshop, layers: Sequence[str], goal: Goal, limits: Limits) -> Verdict:
