@@ -81,6 +81,16 @@ class Layers:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         upper.rename(self.path(layer_id))
 
+    def rename(self, layer_id: str, new_id: str) -> None:
+        """Give a layer another id. Where there is one of that id already, this one is superfluous and goes. No sandbox
+        may be open on it."""
+        try:
+            self.path(layer_id).rename(self.path(new_id))
+        except OSError:
+            if not self.exists(new_id):
+                raise
+            self.remove(layer_id)
+
     def remove(self, layer_id: str) -> None:
         """Returns at once; the files go in the background. No sandbox may be open on the layer."""
         self.trash.discard(self.path(layer_id))
