@@ -64,8 +64,7 @@ def try_to_build(job: Job, goals: GoalSet, pythons: tuple[str, ...]) -> Tried:
     for number in range(1, job.options.max_attempts + 1):
         ended = job.journal.load(f"attempt-{number}", _Ended)
         if ended is not None:
-            builders.attempts.append(ended.attempt)
-            builders.lessons.append(ended.lesson)
+            builders.learned(ended.attempt, ended.lesson)
             job.count(f"builder-{number}", STAGE)
             continue
         plan = builders.next_plan()

@@ -28,6 +28,13 @@ _DIGEST_CHARACTERS = 2500
 _NOTES_CHARACTERS = 1500
 
 
+@dataclass(frozen=True)
+class _Offered:
+    """The memories that the model of an attempt was offered, as the journal keeps them."""
+
+    texts: tuple[str, ...]
+
+
 @dataclass
 class Builders:
     """The builders of one checkout's attempts. `attempts` and `lessons` grow with each that failed."""
@@ -87,6 +94,13 @@ class Builders:
         reason = attempt.reason or Reason.REPLAY_DIFFERS
         self.lessons.append(lesson or Lesson(rules.plan if rules else plan, reason, attempt.detail))
 
+    def learned(self, attempt: Attempt, lesson: Lesson) -> None:
+        """Take what an earlier run learned from an attempt that had failed."""
+        offered = self._offered()
+        self.memories_offered += offered.texts if offered is not None else ()
+        self.attempts.append(attempt)
+        self.lessons.append(lesson)
+
     # ------------------------------------------------------------------ inside
 
     def _next_plan_of_rules(self, lessons: Sequence[Lesson]) -> Plan | None:
@@ -104,12 +118,7 @@ class Builders:
         return ModelBuilder(turns, self.targets, env, first, most_steps=self.job.options.model_steps)
 
     def _turns(self, model: Model, env: dict[str, str], situation: str, outputs: Sequence[str]) -> ModelPolicy:
-        memories: list[str] = []
-        if self.job.options.memory:
-            packages = needed_distributions(self.job.survey)
-            found = recall(self.job.workshop.store, ecosystem="python", outputs=outputs, packages=packages)
-            memories = [as_text(memory) for memory in found]
-            self.memories_offered += memories
+        memories = self._memories(outputs)
         lessons = [f"attempt {a.number}: {a.reason}: {a.detail[:500]}" for a in self.attempts]
         digest = checkout_digest(self.job.survey, self.job.checkout, _DIGEST_CHARACTERS)
         notes = setup_notes(self.job.checkout, _NOTES_CHARACTERS)
@@ -122,6 +131,24 @@ class Builders:
             env=env,
             then=BUILDER_THEN,
         )
+
+    def _memories(self, outputs: Sequence[str]) -> tuple[str, ...]:
+        """What is offered to the model of the next attempt: what was offered before the run was ended from outside, as
+        other installs may have taught more since, and a prompt that differs would be asked again."""
+        if not self.job.options.memory:
+            return ()
+        offered = self._offered()
+        if offered is None:
+            packages = needed_distributions(self.job.survey)
+            found = recall(self.job.workshop.store, ecosystem="python", outputs=outputs, packages=packages)
+            offered = _Offered(tuple(as_text(memory) for memory in found))
+            self.job.journal.save(f"memories-{len(self.attempts) + 1}", offered)
+        self.memories_offered += offered.texts
+        return offered.texts
+
+    def _offered(self) -> _Offered | None:
+        """What the model of the next attempt was offered in an earlier run."""
+        return self.job.journal.load(f"memories-{len(self.attempts) + 1}", _Offered)
 
 
 def rules_of(builder: Policy) -> RulesBuilder | None:

@@ -3,6 +3,7 @@
     began.json            when it began: plans depend on the date
     goals.json            stage 1, once it is done
     attempt-N.json        attempts that are over
+    memories-N.json       what the model of an attempt was offered of what worked elsewhere
     goals.jsonl, builder-N.jsonl   trajectories, written as they happen
 
 An install that ends, verified or discarded, leaves its records in the store and no journal; one that a spent budget
