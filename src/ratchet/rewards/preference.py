@@ -7,13 +7,16 @@ regression without intercept on the differences of the features.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ratchet.errors import MachineError, StoreError, UsageError
 from ratchet.patches import added_lines, removed_lines
+from ratchet.records import content_id
 from ratchet.rewards.behaviour import behaviour
 from ratchet.rewards.tests import solved, unit_tests
 from ratchet.store import Store
@@ -41,14 +44,13 @@ MOST_FOLDS = 5
 @dataclass(frozen=True)
 class Preference:
     """An answer: of two rollouts of one task, shown as a and b, which is better. `answer` is "a", "b" or "tie";
-    `seed` decided which of them was shown as a; `by` is who answered."""
+    `seed` decided which of them was shown as a."""
 
     task: str
     a: str
     b: str
     answer: str
     seed: int
-    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,35 @@ def features_of(rollout: Rollout, task: Task) -> dict[str, float]:
         "decisive_flags": float(sum(flag.decisive for flag in flags)),
         "untested": float(rollout.grade is None),
     }
+
+
+# --------------------------------------------------------------------------- pairs
+
+
+def pairs_to_label(
+    rollouts: Iterable[Rollout], labelled: Iterable[Preference], seed: int
+) -> Iterator[tuple[Rollout, Rollout]]:
+    """Pairs of graded rollouts of one task with different patches, none of them labelled yet: one of each task in
+    turn. The seed decides their order, and which of a pair is shown first."""
+    known = {frozenset((preference.a, preference.b)) for preference in labelled}
+    by_task: dict[str, list[Rollout]] = {}
+    for rollout in sorted(rollouts, key=lambda rollout: rollout.id):
+        if rollout.grade is not None and rollout.failure is None:
+            by_task.setdefault(rollout.task, []).append(rollout)
+    rng = random.Random(seed)  # noqa: S311 - to be reproducible
+    queues = []
+    for _, of_task in sorted(by_task.items()):
+        pairs = [rng.sample(pair, 2) for pair in itertools.combinations(of_task, 2) if pair[0].patch != pair[1].patch]
+        rng.shuffle(pairs)
+        queues.append([(a, b) for a, b in pairs if frozenset((a.id, b.id)) not in known])
+    rng.shuffle(queues)
+    for row in itertools.zip_longest(*queues):
+        yield from (pair for pair in row if pair is not None)
+
+
+def store_preference(store: Store, preference: Preference) -> str:
+    """Store an answer; another one on the same pair takes its place."""
+    return store.put(PREFERENCE, preference, id=content_id([preference.task, *sorted((preference.a, preference.b))]))
 
 
 # --------------------------------------------------------------------------- fitting

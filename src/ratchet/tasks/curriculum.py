@@ -1,0 +1,223 @@
+"""How hard tasks are for a policy, measured by sampling; which of them it can learn from; and harder ones, made by
+combining."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ratchet.errors import UsageError
+from ratchet.records import content_id
+from ratchet.rewards.tests import solved
+from ratchet.task_records import FailureKind, FileChange, Rollout, Task, TaskKind
+from ratchet.tasks.candidates import Candidate, Definition
+
+_Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """A policy solved a task in `solved` of `samples` rollouts. `low` and `high` bound the true rate with 95 %
+    confidence (E. B. Wilson, Probable inference, 1927)."""
+
+    solved: int
+    samples: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """0 where nothing was sampled."""
+        return self.solved / self.samples if self.samples else 0.0
+
+
+class Unfit(StrEnum):
+    """Why a task was not selected."""
+
+    TOO_FEW_SAMPLES = "too-few-samples"
+    TOO_HARD = "too-hard"
+    TOO_EASY = "too-easy"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The tasks that were selected, in the order given; why not the others; and what was measured, by task id."""
+
+    tasks: tuple[Task, ...]
+    unfit: Mapping[str, Unfit]
+    measured: Mapping[str, Difficulty]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many tasks were left out, by reason."""
+        return Counter(reason.value for reason in self.unfit.values())
+
+
+def difficulty(task: Task, rollouts: Iterable[Rollout]) -> dict[str, Difficulty]:
+    """By policy, of those that tried the task. Rollouts that failed by our infrastructure, or by the task itself, say
+    nothing of a policy and are not counted; all other failures count as not solved."""
+    tried: Counter[str] = Counter()
+    did: Counter[str] = Counter()
+    for rollout in rollouts:
+        if rollout.task != task.id or rollout.failure in (FailureKind.INFRASTRUCTURE, FailureKind.TASK):
+            continue
+        tried[rollout.policy] += 1
+        did[rollout.policy] += rollout.grade is not None and solved(rollout.grade, task)
+    return {policy: measured(did[policy], tried[policy]) for policy in sorted(tried)}
+
+
+def measured(hits: int, samples: int) -> Difficulty:
+    """With Wilson's score interval; from 0 to 1 where nothing was sampled."""
+    if not samples:
+        return Difficulty(0, 0, 0.0, 1.0)
+    rate, square = hits / samples, _Z_95**2
+    scale = 1 + square / samples
+    centre = (rate + square / (2 * samples)) / scale
+    half = _Z_95 * math.sqrt(rate * (1 - rate) / samples + square / (4 * samples**2)) / scale
+    low, high = centre - half, centre + half
+    return Difficulty(hits, samples, max(0.0, low) if hits else 0.0, min(1.0, high) if hits < samples else 1.0)
+
+
+def select(
+    tasks: Sequence[Task],
+    rollouts: Iterable[Rollout],
+    policy: str,
+    *,
+    min_rate: float = 0.0,
+    max_rate: float = 1.0,
+    min_samples: int = 4,
+) -> Selection:
+    """The tasks that `policy` solves sometimes: in more than none and fewer than all of at least `min_samples`
+    rollouts, and at a rate from `min_rate` to `max_rate`. Only from those a policy learns by comparing its own
+    rollouts."""
+    if not 0 <= min_rate <= max_rate <= 1:
+        raise UsageError(f"no rate lies from {min_rate} to {max_rate}", remedy="give shares from 0 to 1, in order")
+    if min_samples < 1:
+        raise UsageError(f"{min_samples} samples measure nothing", remedy="give at least 1")
+    by_task: dict[str, list[Rollout]] = {}
+    for rollout in rollouts:
+        if rollout.policy == policy:
+            by_task.setdefault(rollout.task, []).append(rollout)
+    found = {task.id: difficulty(task, by_task.get(task.id, ())).get(policy, measured(0, 0)) for task in tasks}
+    reasons = {name: _unfit(what, min_rate, max_rate, min_samples) for name, what in found.items()}
+    unfit = {name: reason for name, reason in reasons.items() if reason is not None}
+    return Selection(tuple(task for task in tasks if task.id not in unfit), unfit, found)
+
+
+def _unfit(what: Difficulty, min_rate: float, max_rate: float, min_samples: int) -> Unfit | None:
+    if what.samples < min_samples:
+        return Unfit.TOO_FEW_SAMPLES
+    if not what.solved or what.rate < min_rate:
+        return Unfit.TOO_HARD
+    if what.solved == what.samples or what.rate > max_rate:
+        return Unfit.TOO_EASY
+    return None
+
+
+# --------------------------------------------------------------------------- combining
+
+
+def combine(tasks: Sequence[Task]) -> Candidate | None:
+    """A harder bug: the faults of several bug tasks of one environment at once, for the gate to look at. None where
+    they change the same or adjacent lines, so that they cannot be told apart.
+
+    Raises UsageError where the tasks are no two different bugs of one environment and language.
+    """
+    _refuse_unlike(tasks)
+    merged: dict[str, FileChange] = {}
+    for task in tasks:
+        for change in task.changes:
+            known = merged.get(change.path)
+            both = change if known is None else _merged(known, change)
+            if both is None:
+                return None
+            merged[change.path] = both
+    changes = tuple(merged[path] for path in sorted(merged))
+    language = tasks[0].language
+    about = tuple(d for change in changes for d in _definitions(change)) if language == "python" else ()
+    covering = frozenset(test for task in tasks for test in task.fail_to_pass)
+    origin = {"combined": " ".join(sorted(task.id for task in tasks))}
+    return Candidate(TaskKind.BUG, language, changes, about, covering, origin)
+
+
+def _refuse_unlike(tasks: Sequence[Task]) -> None:
+    alike = len({(task.environment, task.language) for task in tasks}) == 1
+    bugs = all(task.kind is TaskKind.BUG and not task.hidden for task in tasks)
+    if len({content_id(task.changes) for task in tasks}) < max(2, len(tasks)) or not alike or not bugs:
+        raise UsageError(
+            "these tasks cannot be combined", remedy="name two or more different bug tasks of one environment"
+        )
+
+
+def _merged(one: FileChange, other: FileChange) -> FileChange | None:
+    """Both changes of a file; None where they touch."""
+    if one.before is None or other.before is None or one.after is None or other.after is None:
+        return None
+    if one.before != other.before or one.mode != other.mode:
+        return None
+    lines = one.before.splitlines(keepends=True)
+    changes = sorted([*_line_changes(lines, one.after), *_line_changes(lines, other.after)], key=lambda c: c[:2])
+    if any(end >= start for (_, end, _), (start, _, _) in itertools.pairwise(changes)):
+        return None
+    for start, end, new in reversed(changes):
+        lines[start:end] = new
+    return FileChange(one.path, one.before, "".join(lines), one.mode)
+
+
+def _line_changes(lines: Sequence[str], after: str) -> list[tuple[int, int, list[str]]]:
+    """From where to where (counted from 0, the end not included) what takes the place of the lines."""
+    new = after.splitlines(keepends=True)
+    matcher = difflib.SequenceMatcher(None, lines, new, autojunk=False)
+    return [(i1, i2, new[j1:j2]) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
+
+
+_Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def _definitions(change: FileChange) -> list[Definition]:
+    """The innermost functions and classes of a Python file in which lines change."""
+    before = change.before or ""
+    try:
+        every = list(_named(ast.parse(before)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    lines = before.splitlines(keepends=True)
+    found: dict[str, Definition] = {}
+    for start, end, _ in _line_changes(lines, change.after or ""):
+        around = [
+            (name, kind, node)
+            for name, kind, node in every
+            if _first(node) <= start + 1 and end <= (node.end_lineno or 0)
+        ]
+        if around:
+            name, kind, node = max(around, key=lambda entry: _first(entry[2]))
+            found[name] = _definition(change.path, name, kind, node, lines)
+    return list(found.values())
+
+
+def _named(scope: ast.AST, prefix: str = "") -> Iterator[tuple[str, str, _Named]]:
+    """The qualified name, the kind and the node of each function and class below `scope`."""
+    for node in ast.iter_child_nodes(scope):
+        if not isinstance(node, _Named):
+            yield from _named(node, prefix)
+            continue
+        inside = "method" if isinstance(scope, ast.ClassDef) else "function"
+        yield prefix + node.name, "class" if isinstance(node, ast.ClassDef) else inside, node
+        yield from _named(node, f"{prefix}{node.name}.")
+
+
+def _first(node: _Named) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _definition(path: str, name: str, kind: str, node: _Named, lines: Sequence[str]) -> Definition:
+    # A body on the line of its `def` is part of the signature then.
+    signature = "".join(lines[node.lineno - 1 : max(node.lineno, node.body[0].lineno - 1)]).strip()
+    docstring = ast.get_docstring(node) or ""
+    return Definition(path, name, kind, signature, docstring, _first(node), node.end_lineno or node.lineno)
