@@ -128,8 +128,7 @@ def run_suite(
     sandbox.write(f"{place}/supervisor.py", _resource("supervisor.py"))
     sandbox.write(f"{place}/spec", json.dumps(spec).encode(), mode=0o600)
     if planted is not None:
-        # Owned as its neighbours are: it would be known by another owner.
-        sandbox.write(f"{WORKSPACE}/{planted.path}", planted.text.encode(), user=BASE_USER)
+        sandbox.write(f"{WORKSPACE}/{planted.path}", planted.text.encode())
     try:
         command = f"exec /usr/bin/python3 -I -S {place}/supervisor.py {place}/spec"
         result = sandbox.run(command, timeout_s=suite.timeout_s if timeout_s is None else timeout_s)

@@ -1,9 +1,9 @@
 """Notices when functions that decide how tests end are replaced while tests run.
 
-What is compared: the functions and methods of the modules below, and Python's own built-in functions and types, by
-identity and by their code. That finds a patched runner, assertion, report or comparison. It cannot find what leaves
-these as they are: an object that claims to be equal to everything, a test that is replaced in its own module before it
-is collected, a change of this very list in the memory of the process.
+What is compared: the functions and methods of the modules below and of pluggy, and Python's own built-in functions and
+types, by identity and by their code. That finds a patched runner, assertion, report or comparison. It cannot find what
+leaves these as they are: an object that claims to be equal to everything, a test that is replaced in its own module
+before it is collected, a change of this very list in the memory of the process.
 """
 
 import builtins
@@ -28,13 +28,6 @@ MODULES = (
     "_pytest.runner",
     "_pytest.skipping",
     "_pytest.unittest",
-    "pluggy._callers",
-    "pluggy._hooks",
-    "pluggy._manager",
-    "pluggy._result",
-    "pluggy.callers",
-    "pluggy.hooks",
-    "pluggy.manager",
     "unittest.case",
     "unittest.loader",
     "unittest.suite",
@@ -55,9 +48,9 @@ class Originals:
             value = vars(builtins)[name]
             if name not in NOT_BUILTINS and callable(value):
                 self.entries.append(("builtins." + name, vars(builtins), name, value, None))
-        for module in [sys.modules.get(name) for name in MODULES] + list(own):
-            if module is not None:
-                self.entries += functions_of(module)
+        names = [name for name in sorted(sys.modules) if name in MODULES or name.startswith("pluggy.")]
+        for module in [sys.modules[name] for name in names] + list(own):
+            self.entries += functions_of(module)
 
     def accept(self, outside):
         """Take what is there now for the original, where its code is not below the folder `outside`."""

@@ -132,8 +132,8 @@ def pytest_cmdline_main(config):
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_sessionstart(session):
-    channel.send("session", root=root_folder(session.config))
     yield
+    channel.send("session", root=root_folder(session.config))
 
 
 def root_folder(config):
