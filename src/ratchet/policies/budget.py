@@ -23,7 +23,7 @@ class Meter:
     """Counts what is spent of `budget`. Several models, in several threads, may share one.
 
     `spent` is what an earlier process took already. The call that goes beyond the budget is the last one: it is
-    counted when its reply is there, so what is spent may exceed the budget by one call.
+    counted when its reply is there, so what is spent may exceed the budget by one call of each thread.
     """
 
     def __init__(self, budget: Budget = Budget(), spent: Mapping[str, Usage] | None = None) -> None:

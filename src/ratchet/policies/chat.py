@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ class ChatModel:
         self._context_tokens = profile.context_tokens
         self._uses_tools = {"on": True, "off": False}.get(profile.tools)
         self._client: openai.OpenAI | None = None
+        # What is found out about the server is found out once, by the thread that comes first.
+        self._finding_out = threading.RLock()
 
     @property
     def name(self) -> str:
@@ -88,16 +91,18 @@ class ChatModel:
         """What the profile says, else ("auto") whether the model calls a tool when it is told to: tried once, in a
         short call that is counted as stage "probe". Prompts are written for the one or the other, so this has to be
         known before the first of them."""
-        if self._uses_tools is None:
-            self._uses_tools = self._insist(self._try_tool)
-        return self._uses_tools
+        with self._finding_out:
+            if self._uses_tools is None:
+                self._uses_tools = self._insist(self._try_tool)
+            return self._uses_tools
 
     @property
     def context_tokens(self) -> int:
         """What the profile says, else what the server says (asked once), else 8192."""
-        if self._context_tokens is None:
-            self._context_tokens = self._insist(self._ask_context) or _DEFAULT_CONTEXT_TOKENS
-        return self._context_tokens
+        with self._finding_out:
+            if self._context_tokens is None:
+                self._context_tokens = self._insist(self._ask_context) or _DEFAULT_CONTEXT_TOKENS
+            return self._context_tokens
 
     def reply(
         self,
@@ -161,9 +166,10 @@ class ChatModel:
                     refused.discard("tools")
                 if not refused:
                     raise
-                self._refused |= refused
-                if "tools" in refused:
-                    self._uses_tools = False
+                with self._finding_out:
+                    self._refused = self._refused | refused  # a new set: others may be reading the old one
+                    if "tools" in refused:
+                        self._uses_tools = False
                 continue
             characters = sum(len(message.content) for message in request.messages)
             return answer.reply(asked=characters, seconds=time.monotonic() - started, cost=self.profile.cost)
@@ -252,25 +258,29 @@ class ChatModel:
     # ----------------------------------------------------------------------- the client
 
     def _open(self) -> openai.OpenAI:
-        if self._client is None:
-            # A proxy that is set for the world does not lead to a server on this machine.
-            here = urlsplit(self.profile.base_url).hostname in ("localhost", "127.0.0.1", "::1")
-            try:
-                import openai
+        with self._finding_out:
+            if self._client is None:
+                self._client = self._make_client()
+            return self._client
 
-                self._client = openai.OpenAI(
-                    api_key=self._key(),
-                    base_url=self.profile.base_url,
-                    max_retries=0,
-                    http_client=openai.DefaultHttpxClient(trust_env=not here),
-                )
-            except ImportError as error:
-                what = f"Served models need the package openai, which cannot be loaded: {error}"
-                raise MachineError(what, remedy="pip install 'ratchet-rl[models]'") from error
-            except ValueError as error:
-                what = f"No client can be made for {self.profile.base_url}: {error}"
-                raise UsageError(what, remedy="check the URL, and the proxy variables of the environment") from error
-        return self._client
+    def _make_client(self) -> openai.OpenAI:
+        # A proxy that is set for the world does not lead to a server on this machine.
+        here = urlsplit(self.profile.base_url).hostname in ("localhost", "127.0.0.1", "::1")
+        try:
+            import openai
+
+            return openai.OpenAI(
+                api_key=self._key(),
+                base_url=self.profile.base_url,
+                max_retries=0,
+                http_client=openai.DefaultHttpxClient(trust_env=not here),
+            )
+        except ImportError as error:
+            what = f"Served models need the package openai, which cannot be loaded: {error}"
+            raise MachineError(what, remedy="pip install 'ratchet-rl[models]'") from error
+        except ValueError as error:
+            what = f"No client can be made for {self.profile.base_url}: {error}"
+            raise UsageError(what, remedy="check the URL, and the proxy variables of the environment") from error
 
     def _key(self) -> str:
         key = os.environ.get(self.profile.key_variable, "").strip()

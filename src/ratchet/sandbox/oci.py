@@ -14,6 +14,7 @@ import json
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -76,6 +77,7 @@ class OciBackend:
         self.run = _RUN / mark
         self._sandboxes = self.home / "sandboxes"
         self._swept = False
+        self._open: weakref.WeakSet[OciSandbox] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def open(self, spec: SandboxSpec) -> OciSandbox:
@@ -93,7 +95,17 @@ class OciBackend:
                 self.sweep()
                 self._swept = True
         watch.refuse_full_machine(self.home)
-        return OciSandbox(self, spec, claims.claim(self._sandboxes))
+        sandbox = OciSandbox(self, spec, claims.claim(self._sandboxes))
+        with self._lock:
+            self._open.add(sandbox)
+        return sandbox
+
+    def close_all(self) -> None:
+        """Close the sandboxes that this backend opened. Commands in them end; who uses one gets a UsageError then."""
+        with self._lock:
+            opened = list(self._open)
+        for sandbox in opened:
+            sandbox.close()
 
     def sweep(self) -> tuple[str, ...]:
         """Remove what dead processes left of their sandboxes, and nothing else; says what that was."""

@@ -1,0 +1,55 @@
+"""Doing one thing after another in a few threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from queue import SimpleQueue
+from typing import TypeVar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def in_threads(
+    jobs: Iterable[Job],
+    do: Callable[[Job], Result],
+    number: int,
+    end: Callable[[Sequence[threading.Thread]], None],
+) -> Iterator[Result]:
+    """`do` of each job, as the results come, in `number` threads. `jobs` are taken as they are needed, and no results
+    pile up. An error in a job is raised here. `end` is called with the threads once nobody wants results any more; the
+    threads do not keep the process alive."""
+    todo: SimpleQueue[Job | None] = SimpleQueue()
+    done: SimpleQueue[Result | BaseException] = SimpleQueue()
+
+    def work() -> None:
+        while (job := todo.get()) is not None:
+            try:
+                done.put(do(job))
+            except BaseException as error:  # noqa: BLE001  it is raised where the results are wanted
+                done.put(error)
+
+    threads = [threading.Thread(target=work, daemon=True, name=f"ratchet-rollout-{n}") for n in range(number)]
+    for thread in threads:
+        thread.start()
+    waiting = iter(jobs)
+    under_way = 0
+    try:
+        for job in islice(waiting, number):
+            todo.put(job)
+            under_way += 1
+        while under_way:
+            result = done.get()
+            under_way -= 1
+            if isinstance(result, BaseException):
+                raise result
+            for job in islice(waiting, 1):
+                todo.put(job)
+                under_way += 1
+            yield result
+    finally:
+        for _ in threads:
+            todo.put(None)
+        end(threads)
