@@ -65,9 +65,6 @@ class RewardConfig:
         return self.weights.get(part, 0.0)
 
 
-DEFAULT = RewardConfig()
-
-
 def load_config(path: Path) -> RewardConfig:
     """The configuration in a TOML file; the defaults for what it leaves out, save that `weights`, where it has them,
     are all there are. Raises UsageError."""
@@ -120,3 +117,6 @@ def _number(name: str, value: object) -> float:
         raise UsageError(f"{name} is no number", remedy=f"write {name} = 1.0, for example")
     # A whole number of TOML may be larger than any float.
     return float(min(value, 10**300)) if isinstance(value, int) else value
+
+
+DEFAULT = RewardConfig()
