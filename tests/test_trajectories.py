@@ -204,6 +204,38 @@ def test_another_course_replaces_what_was_recorded(path: Path) -> None:
     assert read(path).steps == (STEPS[0], other)
 
 
+def test_calls_stay_known_whatever_came_of_them(path: Path) -> None:
+    bad, made = STEPS[0].action.exchanges
+    with TrajectoryLog(path, HEADER) as log:
+        log.exchange(replace(bad, problem=""))
+        log.exchange(made)
+        log.step(STEPS[0])
+        log.exchange(exchange("lost in a crash"))
+    with TrajectoryLog(path, HEADER) as log:
+        log.back_to(0)
+        log.exchange(exchange("new"))
+        log.step(step("other", exchange("new", "found later")))
+        log.step(STEPS[0])  # done again in the other course, with the same answers
+        log.finish("submitted")
+    recorded = read(path)
+    assert [call.reply.text for call in recorded.calls] == ["bad", "```sh\nmake\n```", "lost in a crash", "new"]
+    assert recorded.steps == (step("other", exchange("new", "found later")), STEPS[0])
+    assert (recorded.end, recorded.problem) == ("submitted", "")
+    with TrajectoryLog(path, HEADER) as log:
+        log.back_to(1)
+    assert read(path).end is None
+    assert read(path).calls == recorded.calls
+
+
+@pytest.mark.parametrize("number", [-1, 3, "x", None])
+def test_going_back_to_a_step_that_is_not_there_is_damage(path: Path, number: object) -> None:
+    write(path, *STEPS[:2])
+    with path.open("a") as file:
+        file.write(json.dumps({"back": number}) + "\n")
+    assert read(path).steps == STEPS[:2]
+    assert "damaged" in read(path).problem
+
+
 def test_a_finished_trajectory_takes_no_more(path: Path) -> None:
     with TrajectoryLog(path, HEADER) as log:
         log.finish("submitted")

@@ -3,7 +3,11 @@
     {"header": {…}}                     who acts, on what, since when
     {"exchange": {…}}                   a model's answer, written as soon as it is there: it is never asked for twice
     {"step": {…}, "exchanges": 1}       a step that is done; the lines of exchange just above it are its own
+    {"again": {…}}                      an exchange of the next step, whose answer stands above already
+    {"back": 3}                         only the first three steps hold: the run took another course
     {"end": "submitted"}                why there are no more
+
+Nothing is taken back from a file, so what models were paid for stays in it, whatever came of it.
 
 Each line goes to the disk before the run goes on, so whatever ends the process loses at most the action it was doing.
 The files lie in `runs/RUN/NAME.jsonl` below the store's home while an install is under way; afterwards the trajectory
@@ -55,22 +59,23 @@ class Header:
 class Recorded:
     """What a file holds. `end` None: the run is under way, or was killed.
 
-    `unfinished` are the answers that came after the last step, whose action may have been begun. `problem` says what
-    was left out at the end of a damaged file, and is empty otherwise. `good_bytes` is how far the file can be read, and
-    `step_ends` where in it the header ends, and each step.
+    `unfinished` are the answers that came after the last step, whose action may have been begun. `calls` are all calls
+    of models in the order in which they were made, those too that belong to no step which holds; each begins with what
+    it `kept` of the one before it. `problem` says what was left out at the end of a damaged file, and is empty
+    otherwise. `good_bytes` is how far the file can be read.
     """
 
     header: Header
     steps: tuple[Step, ...] = ()
     end: str | None = None
     unfinished: tuple[Exchange, ...] = ()
+    calls: tuple[Exchange, ...] = ()
     problem: str = ""
     good_bytes: int = 0
-    step_ends: tuple[int, ...] = ()
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """All calls of models in their order, those of the unfinished step too."""
+        """The calls of models that led to the steps, in their order, those of the unfinished step too."""
         return (*(exchange for step in self.steps for exchange in step.action.exchanges), *self.unfinished)
 
     @property
@@ -96,36 +101,36 @@ class TrajectoryLog:
             os.close(self._descriptor)
             raise
         self._ended = self.recorded.end is not None
-        self._ends = list(self.recorded.step_ends)  # where the header ends, then each step
+        self._steps = len(self.recorded.steps)
         self._written = list(self.recorded.unfinished)
+        self._known = {call.reply for call in self.recorded.calls}
 
     def exchange(self, exchange: Exchange) -> None:
         """Keep a model's answer. Call it before anything is done about it. In a finished log it begins the step after
         the last one: where a run goes on that had ended."""
-        if self._ended:
-            os.ftruncate(self._descriptor, self._ends[-1])
-            self._ended = False
-        self._append(_exchange_line(exchange))
+        self._ended = False
+        self._append({"exchange": to_json(exchange)})
         self._written.append(exchange)
+        self._known.add(exchange.reply)
 
     def step(self, step: Step) -> None:
-        """Keep a step that is done, with those of its exchanges that were not written before."""
+        """Keep a step that is done, with its exchanges where they were not written, or otherwise."""
         exchanges = step.action.exchanges
-        fresh = () if tuple(self._written) == exchanges else exchanges
+        there = not exchanges or tuple(self._written[-len(exchanges) :]) == exchanges
+        fresh = [] if there else [("again" if e.reply in self._known else "exchange", e) for e in exchanges]
         data = to_json(replace(step, action=replace(step.action, exchanges=())))
-        lines = [*map(_exchange_line, fresh), {"step": data, "exchanges": len(exchanges)}]
-        self._append(*lines)
+        self._append(*({key: to_json(e)} for key, e in fresh), {"step": data, "exchanges": len(exchanges)})
+        self._known.update(e.reply for _, e in fresh)
         self._written.clear()
-        self._ends.append(self._size())
+        self._steps += 1
 
     def back_to(self, steps: int) -> None:
         """Keep only the first so many steps: the run took another course than the one recorded. No more than there are,
-        and nothing is changed where there are just as many."""
-        if steps < len(self._ends) - 1:
-            self._ends[steps + 1 :] = []
-            self._written.clear()
+        and nothing is changed where there are just as many. Answers since the last step are those of the next one."""
+        if steps < self._steps:
             self._ended = False
-            os.ftruncate(self._descriptor, self._ends[-1])
+            self._append({"back": steps})
+            self._steps = steps
 
     def finish(self, end: str) -> None:
         """There will be no more steps. A finished log stays as it is."""
@@ -150,7 +155,7 @@ class TrajectoryLog:
             os.ftruncate(self._descriptor, 0)
             self._write([{"header": to_json(header)}])
             _sync_folder(self.path.parent)
-            return Recorded(header, good_bytes=self._size(), step_ends=(self._size(),))
+            return Recorded(header, good_bytes=os.fstat(self._descriptor).st_size)
         recorded = read(self.path)
         if not recorded.header.same_work(header):
             raise UsageError(
@@ -159,9 +164,6 @@ class TrajectoryLog:
             )
         os.ftruncate(self._descriptor, recorded.good_bytes)
         return recorded
-
-    def _size(self) -> int:
-        return os.fstat(self._descriptor).st_size
 
     def _lock(self) -> None:
         for _ in range(_LOCK_TRIES):
@@ -201,18 +203,24 @@ def read(path: Path) -> Recorded:
         header = _header(path, first)
         steps: list[Step] = []
         waiting: list[Exchange] = []
+        calls: list[Exchange] = []
         end, problem, good_bytes = None, "", len(first)
-        ends = [good_bytes]
         for number, line in enumerate(file, 2):
             try:
                 if not line.endswith(b"\n"):
                     raise ValueError("it is not whole")
                 entry = json.loads(line)
+                end = None
                 if "exchange" in entry:
-                    waiting.append(from_json(entry["exchange"], Exchange))
+                    calls.append(from_json(entry["exchange"], Exchange))
+                    waiting.append(calls[-1])
+                elif "again" in entry:
+                    waiting.append(from_json(entry["again"], Exchange))
                 elif "step" in entry:
                     steps.append(_step(entry, waiting))
                     waiting.clear()
+                elif "back" in entry:
+                    del steps[_count(entry["back"], len(steps)) :]
                 else:
                     end = str(entry["end"])
             except _NO_RECORD as error:
@@ -220,11 +228,7 @@ def read(path: Path) -> Recorded:
                 problem = f"line {number} is damaged ({type(error).__name__}): the last {left} bytes are left out"
                 break
             good_bytes += len(line)
-            if "step" in entry:
-                ends.append(good_bytes)
-            if end is not None:
-                break
-    return Recorded(header, tuple(steps), end, tuple(waiting), problem, good_bytes, tuple(ends))
+    return Recorded(header, tuple(steps), end, tuple(waiting), tuple(calls), problem, good_bytes)
 
 
 def under_way(path: Path) -> bool:
@@ -268,14 +272,15 @@ def _header(path: Path, line: bytes) -> Header:
 
 
 def _step(entry: Any, waiting: list[Exchange]) -> Step:
-    step, count = from_json(entry["step"], Step), int(entry["exchanges"])
-    if not 0 <= count <= len(waiting):
-        raise ValueError("its exchanges are missing")
+    step, count = from_json(entry["step"], Step), _count(entry["exchanges"], len(waiting))
     return replace(step, action=replace(step.action, exchanges=tuple(waiting[len(waiting) - count :])))
 
 
-def _exchange_line(exchange: Exchange) -> Any:
-    return {"exchange": to_json(exchange)}
+def _count(value: Any, most: int) -> int:
+    """A number of things that have to be there."""
+    if not 0 <= (count := int(value)) <= most:
+        raise ValueError("more than there are")
+    return count
 
 
 def _whole_lines(path: Path) -> bool:

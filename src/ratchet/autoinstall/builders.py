@@ -65,7 +65,7 @@ class Builders:
         choice = self.job.options.roles.builder
         if choice.model is None or log is None:
             return self._rules(plan, base)
-        model = resume(self.job.workshop, choice.model, log, self.job.options.meter)
+        model = resume(self.job.workshop, choice.model, log, self.job.options.meter, STAGE)
         if not choice.rules:
             turns = self._turns(model, dict(VARIABLES), "", [])
             return self._model_builder(turns, dict(VARIABLES), opening(plan.python))

@@ -88,8 +88,9 @@ def act(
     return replace(trajectory, role=header.role, policy=header.policy)
 
 
-def resume(workshop: Workshop, model: Model, log: TrajectoryLog, meter: Meter) -> ResumedModel:
-    """`model`, for the work whose trajectory is `log`: what it answered there already is not asked again."""
+def resume(workshop: Workshop, model: Model, log: TrajectoryLog, meter: Meter, stage: str) -> ResumedModel:
+    """`model`, for the work whose trajectory is `log`: what it answered there already is not asked again, and is
+    counted for `stage`."""
 
     def on_exchange(exchange: Exchange) -> None:
         log.exchange(exchange)
@@ -103,4 +104,4 @@ def resume(workshop: Workshop, model: Model, log: TrajectoryLog, meter: Meter) -
             seconds=round(reply.seconds, 2),
         )
 
-    return ResumedModel(model, log.recorded.exchanges, on_exchange, meter)
+    return ResumedModel(model, log.recorded.calls, on_exchange, meter, stage)

@@ -67,7 +67,7 @@ def _explore(job: Job, layers: tuple[str, ...], model: Model) -> tuple[tuple[Goa
         TrajectoryLog(path, job.header("goals", model.name)) as log,
         workshop.offline(layers, options.limits) as sandbox,
     ):
-        setter = GoalSetter(resume(workshop, model, log, options.meter), job.survey, job.checkout)
+        setter = GoalSetter(resume(workshop, model, log, options.meter, STAGE), job.survey, job.checkout)
         trajectory = act(workshop, setter, sandbox, limits, log)
     last = trajectory.steps[-1].action
     if last.reason is Reason.BUDGET_SPENT:

@@ -66,5 +66,5 @@ class Job:
         """Count what models took for a trajectory of an earlier run that is not played again."""
         path = self.journal.trajectory(name)
         if path is not None and path.exists():
-            for exchange in read(path).exchanges:
+            for exchange in read(path).calls:
                 self.options.meter.add(stage, exchange.reply)

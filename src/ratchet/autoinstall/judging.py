@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ratchet.autoinstall.construct import resume
 from ratchet.autoinstall.job import Job
-from ratchet.policies.model.judge import ModelJudge
+from ratchet.policies.model.judge import STAGE, ModelJudge
 from ratchet.records import Action, ActionKind, Goal, Opinion, Step, Trajectory
 from ratchet.trajectories import TrajectoryLog, read
 
@@ -26,7 +26,7 @@ def with_judge(job: Job) -> Iterator[Job]:
         events.emit("opinion", goal=goal.command, holds=opinion.holds, why=opinion.why, quote=opinion.quote)
 
     with TrajectoryLog(path, job.header("judge", model.name)) as log:
-        judge = ModelJudge(resume(job.workshop, model, log, job.options.meter))
+        judge = ModelJudge(resume(job.workshop, model, log, job.options.meter, STAGE))
         yield replace(job, workshop=replace(job.workshop, judge=judge, on_opinion=on_opinion))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.policies.budget import Meter
@@ -10,18 +11,30 @@ from ratchet.records import Exchange, Message, Reply
 
 
 class ResumedModel:
-    """A `protocols.Model`. While prompts are those of `recorded`, the replies come from there; from the first one that
-    differs on, `model` is asked. `on_exchange` is told of every new reply before anything is done with it; `meter`
-    counts those from the record, so that a budget holds over all runs together."""
+    """A `protocols.Model`. A prompt that is one of `recorded` is answered from there, whenever it comes up, with each
+    answer once; with any other, `model` is asked.
+
+    `recorded` are all calls of earlier runs, in the order in which they were made; `on_exchange`, which puts a new one
+    behind them, is told of it before anything is done with the reply. `meter` counts those from the record for `stage`,
+    whether they are of use or not, so that a budget holds over all runs together.
+    """
 
     def __init__(
-        self, model: Model, recorded: Sequence[Exchange], on_exchange: Callable[[Exchange], None], meter: Meter
+        self,
+        model: Model,
+        recorded: Sequence[Exchange],
+        on_exchange: Callable[[Exchange], None],
+        meter: Meter,
+        stage: str,
     ) -> None:
         self._model = model
-        self._recorded = list(recorded)
         self._on_exchange = on_exchange
-        self._meter = meter
-        self._prompt: tuple[Message, ...] = ()
+        self._latest: tuple[Message, ...] = ()  # the prompt of the last call in the record
+        self._answers: defaultdict[tuple[Message, ...], deque[Reply]] = defaultdict(deque)
+        for call in recorded:
+            self._latest = self._latest[: call.kept] + call.messages
+            self._answers[self._latest].append(call.reply)
+            meter.add(stage, call.reply)
 
     @property
     def name(self) -> str:
@@ -43,20 +56,13 @@ class ResumedModel:
         tools: Sequence[Mapping[str, object]] = (),
         max_tokens: int = 1024,
     ) -> Reply:
-        before, prompt = self._prompt, tuple(messages)
-        known = self._recorded[0] if self._recorded else None
-        if known is not None and before[: known.kept] + known.messages == prompt:
-            del self._recorded[0]
-            self._prompt = prompt
-            self._meter.add(stage, known.reply)
-            return known.reply
-        # A prompt that is too long raises here, as it did in the first run: the record goes on with the shorter one.
+        prompt = tuple(messages)
+        if answers := self._answers.get(prompt):
+            return answers.popleft()
         reply = self._model.reply(messages, stage=stage, tools=tools, max_tokens=max_tokens)
-        while self._recorded:  # replies to another course of things: of no use any more, and paid for
-            self._meter.add(stage, self._recorded.pop().reply)
-        kept = _shared(before, prompt)
+        kept = _shared(self._latest, prompt)
         self._on_exchange(Exchange(self.name, kept, prompt[kept:], reply))
-        self._prompt = prompt
+        self._latest = prompt
         return reply
 
 
