@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from ratchet.autoinstall.workshop import Workshop
 from ratchet.errors import SandboxError, UnsupportedSuiteError, UsageError
 from ratchet.protocols import Sandbox
 from ratchet.records import (
@@ -31,10 +30,11 @@ from ratchet.sandbox.oci import OciBackend
 from ratchet.tasks.canaries import make_canaries
 from ratchet.tasks.suite import Suite, SuiteRun, run_suite, suite_of
 from ratchet.tasks.suite_results import read_results
+from sample_project import ENV, sample_environment
 
 Project = Callable[[Mapping[str, str]], AbstractContextManager[Sandbox]]
 
-SUITE = Suite("python3 -m pytest tests", {"PYTHONPATH": "/opt/tools/site"}, 60.0)
+SUITE = Suite("python -m pytest tests", ENV, 60.0)
 TWO = {
     "tests/test_one.py": "from shop import price\ndef test_a(): assert price(2) == 4\ndef test_b(): assert price(3) == 6\n",
     "src/shop.py": "def price(n):\n    return 2 * n\n",
@@ -43,40 +43,24 @@ TWO = {
 A, B = "tests/test_one.py::test_a", "tests/test_one.py::test_b"
 
 
-def copy_pytest(folder: Path) -> None:
-    """Our own pytest, for a sandbox to import: it is plain Python."""
-    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
-        spec = importlib.util.find_spec(name)
-        assert spec is not None and spec.origin is not None
-        shutil.copytree(Path(spec.origin).parent, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    packages = Path(pytest.__file__).parent.parent
-    shutil.copy(packages / "py.py", folder)
-    for metadata in packages.glob("pluggy-*.dist-info"):
-        shutil.copytree(metadata, folder / metadata.name)
-
-
 @pytest.fixture(scope="module")
-def project(base: str, backend: OciBackend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def project(home: Path, backend: OciBackend) -> Project:
     """Opens a sandbox with pytest and the given files of a project."""
-    tools, layer = tmp_path_factory.mktemp("tools"), "test-suite-tools"
-    copy_pytest(tools / "site")
-    backend.layers.remove(layer) if backend.layers.exists(layer) else None
-    backend.layers.add_tree(tools, layer, at="/opt/tools")
+    with Workshop.open(home) as workshop:
+        environment = sample_environment(workshop)
 
     @contextmanager
     def opened(files: Mapping[str, str]) -> Iterator[Sandbox]:
-        with backend.open(SandboxSpec((base, layer))) as sandbox:
+        with backend.open(SandboxSpec((environment.base.id, environment.layer))) as sandbox:
             for path, text in files.items():
                 sandbox.write(f"/workspace/{path}", text.encode())
             sandbox.run("chown -R dev:dev /workspace")
             yield sandbox
 
-    yield opened
-    backend.layers.remove(layer)
+    return opened
 
 
 def outcomes(run: SuiteRun) -> dict[str, Outcome]:
-    print(run.result.output)
     return {case.id: case.outcome for case in run.tests.cases}
 
 
@@ -172,7 +156,7 @@ def test_each_outcome_is_told_apart_and_ids_are_relative_to_the_workspace(projec
         "sub/sums.py": '"""\n>>> 1 + 1\n2\n"""\n',
     }
     with project(files) as sandbox:
-        run = run_suite(sandbox, Suite("cd sub && python3 -m pytest", SUITE.env, 60.0))
+        run = run_suite(sandbox, Suite("cd sub && python -m pytest", SUITE.env, 60.0))
     kinds = "sub/tests/test_kinds.py::"
     assert outcomes(run) == {
         "sub/tests/test_broken.py::collection": Outcome.ERROR,
@@ -192,7 +176,7 @@ def test_each_outcome_is_told_apart_and_ids_are_relative_to_the_workspace(projec
     messages = {case.id: case.message for case in run.tests.cases}
     assert "'spam' == 'eggs'" in messages[f"{kinds}test_bad"]
     assert messages[f"{kinds}test_skipped"].endswith("no time")
-    assert run.tampered == ()
+    assert run.tampered == (), run.result.output
 
 
 @pytest.mark.sandbox
@@ -201,16 +185,15 @@ def test_tests_are_selected_whatever_the_project_sets_itself(project: Project) -
     files = TWO | {
         "conftest.py": seen,
         "tests/test_two.py": "def test_c(): assert 0\ndef test_d(): pass\n",
-        "setup.cfg": "[tool:pytest]\naddopts = -x -p no:cacheprovider --strict-markers --lf\n",
+        "setup.cfg": "[tool:pytest]\naddopts = -x --strict-markers --lf --sw\n",
     }
-    files["setup.cfg"] = files["setup.cfg"].replace(" -p no:cacheprovider", "")
-    suite = Suite("PYTHONPATH=src:/opt/tools/site python3 -m pytest -s", {"PYTEST_ADDOPTS": "--color=no"}, 60.0)
+    suite = Suite("PYTHONPATH=src pytest -s", ENV | {"PYTEST_ADDOPTS": "--color=no"}, 60.0)
     chosen = [B, "tests/test_two.py::test_c", "tests/test_two.py::test_d", "tests/test_gone.py::test_e"]
     with project(files) as sandbox:
         run = run_suite(sandbox, suite, chosen, canaries=True)
         left = sandbox.run("find /workspace -name '*.pyc'; ls tests | wc -l; ls /var/lib/ratchet", cwd="/workspace")
     assert outcomes(run) == dict(zip(chosen[:3], (Outcome.PASSED, Outcome.FAILED, Outcome.PASSED), strict=True))
-    assert run.tampered == ()
+    assert run.tampered == (), run.result.output
     assert "VARIABLES ['PYTEST_ADDOPTS', 'PYTEST_VERSION']" in run.result.output
     assert left.output.split() == ["2"]
 
@@ -222,7 +205,7 @@ def test_when_the_time_is_over_the_tests_before_have_results(project: Project) -
         run = run_suite(sandbox, SUITE, timeout_s=8.0)
     assert run.result.limit is LimitHit.TIME
     assert outcomes(run) == {"tests/test_slow.py::test_quick": Outcome.PASSED}
-    assert run.tampered == ()
+    assert run.tampered == (), run.result.output
 
 
 # --------------------------------------------------------------------------- what the tested code cannot do

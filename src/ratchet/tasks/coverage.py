@@ -18,7 +18,7 @@ from ratchet.autoinstall.verify import environment_layers, start
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.errors import MachineError, SandboxError, UnsupportedSuiteError
 from ratchet.records import Environment, Outcome
-from ratchet.tasks.prepare import test_files
+from ratchet.tasks.project_files import test_files
 from ratchet.tasks.suite import Suite, SuiteRun, run_suite, suite_of
 
 KIND: Final = "coverage"
@@ -119,19 +119,22 @@ def measure(workshop: Workshop, environment: Environment) -> Coverage:
     suite = suite_of(environment)
     layers = environment_layers(workshop, environment)
     plain = [_run(workshop, environment, suite, layers) for _ in range(PLAIN_RUNS)]
+    if not frozenset.intersection(*map(_passed, plain)):
+        raise UnsupportedSuiteError(
+            f"no test of {environment.name} passes in each of {PLAIN_RUNS} runs: {_last_line(plain[-1])}",
+            remedy="see what its suite does: ratchet env run ENVIRONMENT COMMAND",
+        )
     tools = _install(workshop, environment, layers)
     try:
         slowly = replace(suite, timeout_s=suite.timeout_s * _SLOWDOWN)
         measured = _run(workshop, environment, slowly, (*layers, tools), coverage=_FOLDER)
     finally:
         workshop.layers.remove(tools)
-    found = summary(environment.id, plain, measured, test_files(workshop, environment))
-    if not found.passed:
-        raise UnsupportedSuiteError(
-            f"no test of {environment.name} passes in each of {PLAIN_RUNS + 1} runs: {_last_line(measured)}",
-            remedy="see what its suite does: ratchet env run ENVIRONMENT",
-        )
-    return found
+    return summary(environment.id, plain, measured, test_files(workshop, environment))
+
+
+def _passed(run: SuiteRun) -> frozenset[str]:
+    return frozenset(case.id for case in run.tests.cases if case.outcome is Outcome.PASSED)
 
 
 def _last_line(run: SuiteRun) -> str:
@@ -166,13 +169,12 @@ def _install(workshop: Workshop, environment: Environment, layers: Sequence[str]
 
 def summary(environment: str, plain: Sequence[SuiteRun], measured: SuiteRun, tests: frozenset[str]) -> Coverage:
     """What some plain runs and a measured one say. `tests` are the files that are no code of the project."""
-    runs = [{case.id: case for case in run.tests.cases} for run in (*plain, measured)]
-    slowest = {name: max(run[name].seconds for run in runs[:-1] if name in run) for run in runs[:-1] for name in run}
-
-    def passes(name: str) -> bool:
-        steady = all(name in run and run[name].outcome is Outcome.PASSED for run in runs)
-        return steady and slowest[name] <= SLOW_TEST_S
-
+    steady = frozenset.intersection(*map(_passed, (*plain, measured)))
+    slowest: dict[str, float] = {}
+    for run in plain:
+        for case in run.tests.cases:
+            slowest[case.id] = max(slowest.get(case.id, 0.0), case.seconds)
+    quick = {name for name in steady if slowest[name] <= SLOW_TEST_S}
     sets: dict[str, int] = {}
     files: dict[str, str] = {}
     for path, lines in sorted(measured.lines.items()):
@@ -182,7 +184,7 @@ def summary(environment: str, plain: Sequence[SuiteRun], measured: SuiteRun, tes
         environment,
         measured.collected,
         tuple(round(slowest.get(name, 0.0), 4) for name in measured.collected),
-        tuple(place for place, name in enumerate(measured.collected) if passes(name)),
+        tuple(place for place, name in enumerate(measured.collected) if name in quick),
         tuple(sets),
         files,
     )
