@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -79,7 +79,7 @@ def run_rollouts(
     limits: RolloutLimits = RolloutLimits(),
     checkpoints: bool = False,
     reward: RewardConfig = DEFAULT,
-) -> Iterator[Rollout]:
+) -> Generator[Rollout, None, None]:
     """`samples` rollouts of each task, as they end: `jobs` at once, as far as there are cores and memory for them.
 
     What is in the store already (the same task, policy's name, sample and seed) is not run again, but for what failed
