@@ -6,6 +6,7 @@ honest solution has no reason to touch it. No flag made here is decisive: what d
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ MOST_FILES = 200
 
 _MOST_LISTED = 200
 _MOST_IN_FLAG = 5
+_MOST_COMPARED = 1000
 _ROOT = WORKSPACE.lstrip("/") + "/"
 
 # Configure a runner, a build, or Python itself, wherever they lie.
@@ -45,6 +47,11 @@ _SHADOWS_RUNNER = frozenset({"pytest", "_pytest", "pluggy", "unittest"})
 _CACHES = re.compile(
     r"(?:^|/)(?:__pycache__|\.pytest_cache|\.mypy_cache|\.ruff_cache|\.hypothesis|\.cache|\.tox|\.nox)(?:/|$)"
     r"|(?:^|/)\.coverage[^/]*$"
+)
+# What committing, stashing and the like change; not settings, hooks, and objects from elsewhere.
+_HISTORY = re.compile(r"\.git(?=/)")
+_WORK_OF_GIT = re.compile(
+    r"\.git/(?:objects/(?!info/alternates)|index|refs/|logs/|HEAD|ORIG_HEAD|FETCH_HEAD|COMMIT_EDITMSG|packed-refs|gc\.)"
 )
 # Where a program may leave things without meaning anything by it.
 _OUTSIDE = re.compile(r"(?:workspace|home|root|tmp|run|var|dev|proc|sys|mnt|media)(?:/|$)")
@@ -101,7 +108,12 @@ class _Reading:
     patch: list[FileChange] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
     flagged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    places: dict[tuple[PurePosixPath, str], bool] = field(default_factory=dict)
     size_bytes: int = 0
+
+    @functools.cached_property
+    def suffixes(self) -> frozenset[str]:
+        return frozenset(PurePosixPath(source).suffix for source in self.sources)
 
     # ------------------------------------------------------------------ in the workspace
 
@@ -127,27 +139,28 @@ class _Reading:
             self._take(path, kind)
 
     def _unknown(self, path: str, kind: EntryKind) -> None:
-        if kind in (EntryKind.FOLDER, EntryKind.NEW_FOLDER, EntryKind.REMOVED):
-            if kind is EntryKind.REMOVED and path.startswith(".git/"):
-                self.flagged["changed-history"].append(path)
+        """What is neither a source nor a test, and may be new."""
+        if kind in (EntryKind.FOLDER, EntryKind.NEW_FOLDER):
             return None
         if _CACHES.search(path):
             return self._drop(_up_to(path, _CACHES), "a cache")
-        if path.startswith(".git/"):
-            if path != ".git/index" and not self._same(_ROOT + path, kind):
-                self._drop(".git", "history", "changed-history")
-            return None
-        if self._same(_ROOT + path, kind):
-            return None
-        if not path.isprintable():
-            return self._drop(path, "a name that is no plain text")
         why, flag = self._refusal(path)
-        if why and Defence.SOURCES_ONLY in self.defences:
-            return self._drop(path, why, flag)
-        return self._take(path, kind)
+        if Defence.SOURCES_ONLY not in self.defences and path.isprintable():
+            why = ""
+        if not why and len(self.patch) >= MOST_FILES:
+            why, flag = "beyond what one patch may hold", "too-large"
+        if not why:
+            self._take(path, kind)
+        elif len(self.dropped) >= _MOST_COMPARED or not self._same(_ROOT + path, kind):
+            self._drop(_up_to(path, _HISTORY), why, flag)
+        return None
 
     def _refusal(self, path: str) -> tuple[str, str]:
         """Why a file that is no source of the project does not leave; empty where it may. And a flag, or nothing."""
+        if _HISTORY.match(path):
+            return "history", "" if _WORK_OF_GIT.match(path) else "changed-git"
+        if not path.isprintable():
+            return "a name that is no plain text", ""
         if _STARTUP.search(path):
             return "read when Python starts", "changed-interpreter"
         if _RUNNER.search(path):
@@ -169,14 +182,25 @@ class _Reading:
         if any(part.startswith(".") for part in PurePosixPath(path).parts):
             return False
         compiled = suffix == ".pyc" and Defence.TEXT_ONLY not in self.defences
-        if suffix not in {PurePosixPath(source).suffix for source in self.sources} and not compiled:
+        if suffix not in self.suffixes and not compiled:
             return False
-        folder = next((f for f in PurePosixPath(path).parents if self.start.exists(_ROOT + str(f))), PurePosixPath())
-        if folder == PurePosixPath():
-            return False
-        if suffix in (".py", ".pyi", ".pyc"):
-            return self.start.exists(f"{_ROOT}{folder}/__init__.py")
-        return any(PurePosixPath(source).parent == folder for source in self.sources)
+        return self._takes_new(PurePosixPath(path).parent, "" if suffix in (".py", ".pyi", ".pyc") else suffix)
+
+    def _takes_new(self, folder: PurePosixPath, suffix: str) -> bool:
+        """Whether a folder, or the nearest above it that was there at the start, is a Python package (no suffix), or
+        holds sources with that suffix."""
+        known = self.places.get((folder, suffix))
+        if known is None:
+            if folder == PurePosixPath():
+                known = False
+            elif not self.start.exists(_ROOT + str(folder)):
+                known = self._takes_new(folder.parent, suffix)
+            elif suffix:
+                known = any(PurePosixPath(source).match(f"{folder}/*{suffix}") for source in self.sources)
+            else:
+                known = self.start.exists(f"{_ROOT}{folder}/__init__.py")
+            self.places[folder, suffix] = known
+        return known
 
     def _take(self, path: str, kind: EntryKind) -> None:
         """Into the patch, unless what is there now is no readable text."""

@@ -82,7 +82,7 @@ def ask(path):
         return "-"
     command = [sys.executable, "-c", CODE, ".".join(parts)]
     try:
-        status = subprocess.run(command, stdin=-3, stdout=-3, stderr=-3, timeout=20).returncode
+        status = subprocess.run(command, stdin=-3, stdout=-3, stderr=-3, timeout=10).returncode
     except subprocess.TimeoutExpired:
         return "n"
     return {0: "y", 3: "-"}.get(status, "n")
@@ -119,7 +119,8 @@ def grade(
         compiles = _compiles(sandbox, environment, patch)
         probes = _probes(sandbox, environment, task) if Defence.PROBES in defences else ()
         ran, detail = _run(sandbox, environment, task, wanted, canaries=Defence.CANARIES in defences)
-        imports = _imports(sandbox, environment, patch) if compiles else compiles
+        # What hung once would hang again.
+        imports = _imports(sandbox, environment, patch) if compiles and ran and not ran.result.limit else None
     tampered = [Flag("tampered", what, decisive=True) for what in (ran.tampered if ran else ())]
     return Grade(
         tests=ran.tests if ran else TestRun(),
