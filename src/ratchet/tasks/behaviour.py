@@ -94,10 +94,8 @@ def record_probes(
 
 def run_probes(sandbox: Sandbox, env: Mapping[str, str], probes: Sequence[Probe]) -> tuple[bool, ...]:
     """Of each probe, whether its outcome in the sandbox is the expected one. A crash, a hang or garbage is a mismatch
-    of that probe; where the whole process died (an import that exits), the others are tried once more."""
+    of that probe, and costs no other; an import that exits costs the probes of that module."""
     outcomes = _evaluate(sandbox, env, [probe.call for probe in probes])
-    if missing := [probe.call for probe in probes if probe.call not in outcomes][1:]:
-        outcomes |= _evaluate(sandbox, env, missing)
     return tuple(outcomes.get(probe.call) == probe.expected for probe in probes)
 
 

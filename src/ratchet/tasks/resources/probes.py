@@ -32,6 +32,7 @@ DEPTH = 4
 CHARACTERS = 1000
 MEMORY_BYTES = 2 << 30
 FILE_BYTES = 16 << 20
+IMPORT_S = 20.0
 
 
 def canonical(value, depth=0):
@@ -150,13 +151,12 @@ def bounded(text):
     return "%s... (%d characters, SHA-256 %s)" % (text[: CHARACTERS - 200], len(text), digest)
 
 
-def child(number, call, nonce, timeout_s, out):
-    os.setpgid(0, 0)
+def call_one(number, call, request, out):
     for limit, most in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_FSIZE, FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, int(timeout_s) + 2),
+        (resource.RLIMIT_CPU, int(request["timeout_s"]) + 2),
     ):
         resource.setrlimit(limit, (most, most))
     started = time.perf_counter()
@@ -165,7 +165,7 @@ def child(number, call, nonce, timeout_s, out):
     except BaseException:  # nothing that can be compared came of it
         text = None
     seconds = time.perf_counter() - started
-    line = "\n%s %d %s\n" % (nonce, number, json.dumps([text, seconds]))
+    line = "\n%s %d %s\n" % (request["nonce"], number, json.dumps([text, seconds]))
     os.write(out, line.encode("ascii"))
 
 
@@ -200,19 +200,33 @@ def main(place):
     paths = dict.fromkeys(path for call in calls for path in call["paths"])
     sys.path[:] = list(paths) + [path for path in sys.path[1:] if path not in paths]
     sys.argv[:] = ["probes"]
-    for module in sorted({call["module"] for call in calls}):
-        try:
-            importlib.import_module(module)
-        except Exception:  # each call will say so
-            pass
+    by_module = {}
     for number, call in enumerate(calls):
-        pid = os.fork()
-        if not pid:
-            try:
-                child(number, call, request["nonce"], request["timeout_s"], out)
-            finally:
-                os._exit(0)
-        wait(pid, request["timeout_s"])
+        by_module.setdefault(call["module"], []).append((number, call))
+    for module, numbered in by_module.items():
+        # The module is imported once, by a process whose end costs the calls of that module only.
+        fork(lambda: call_all(module, numbered, request, out), IMPORT_S + request["timeout_s"] * len(numbered))
+
+
+def call_all(module, numbered, request, out):
+    try:
+        importlib.import_module(module)
+    except Exception:  # each call will say so
+        pass
+    for number, call in numbered:
+        fork(lambda: call_one(number, call, request, out), request["timeout_s"])
+
+
+def fork(work, timeout_s):
+    """Do `work` in a process of its own, which ends after `timeout_s` at the latest."""
+    pid = os.fork()
+    if pid:
+        return wait(pid, timeout_s)
+    try:
+        os.setpgid(0, 0)
+        work()
+    finally:
+        os._exit(0)
 
 
 if __name__ == "__main__":
