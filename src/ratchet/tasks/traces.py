@@ -21,7 +21,7 @@ from ratchet.task_records import FileChange, Task
 
 _SHORTEST = 8  # characters of a line that is looked for
 _TELLING = 60  # characters of three lines or more that tell by themselves
-_MOST_PATTERNS = 16
+_MOST_PATTERNS = 6
 _MOST_FILES = 400
 _MOST_ARCHIVES = 60
 _LARGEST_BYTES = 32 << 20
