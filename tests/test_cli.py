@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,17 @@ def test_clean_leaves_only_what_can_be_read() -> None:
 
 def test_an_unfinished_escape_sequence_hides_nothing_after_it() -> None:
     assert "visible" in clean("\x1b]0;" + "x" * 10_000 + "\nvisible")
+
+
+@pytest.mark.parametrize(
+    "unit", ["\x9d", "\x90a", "\x1b]", "\x9b", "\x1b[", "\x1b", "\x9d" + "x" * 5000, "\x1b[0 ", "\r"]
+)
+def test_cleaning_takes_no_longer_than_the_text_is_long(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit))
+    began = time.process_time()
+    left = clean(f"{text}\x07end")
+    assert time.process_time() - began < 20.0, "where each beginning is followed to its limit it takes minutes"
+    assert left.endswith("end")
 
 
 @pytest.mark.parametrize("live", [False, True])

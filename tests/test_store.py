@@ -26,7 +26,7 @@ from ratchet.records import (
     content_id,
     to_json,
 )
-from ratchet.scratch import TakenError, remove_tree
+from ratchet.scratch import TakenError, locked, remove_tree
 from ratchet.store import Store, default_home
 
 TRAJECTORY = Trajectory((), "submitted")
@@ -309,6 +309,22 @@ def test_an_interrupted_install_can_go_on_for_two_weeks(store: Store, monkeypatc
     assert names(store) == set()
     monkeypatch.setattr("ratchet.garbage.RUN_AGE_S", 0.0)
     assert names(store) == {("interrupted install", "old")}
+
+
+def test_an_interrupted_install_goes_with_its_lock_and_one_that_is_taken_stays_with_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ratchet.garbage.RUN_AGE_S", 0.0)
+    make_folders(store, "runs/old", "runs/taken")
+    runs = store.home / "runs"
+    for name in ("old", "taken", "left-1"):
+        (runs / f"{name}.lock").touch()
+    with locked(runs / "taken.lock", fcntl.LOCK_EX):
+        removed = collect_garbage(store, min_age_s=0)
+        assert {(each.kind, each.id) for each in removed} == {("interrupted install", "old"), ("lock", "left-1.lock")}
+        assert sorted(path.name for path in runs.iterdir()) == ["taken", "taken.lock"]
+    collect_garbage(store, min_age_s=0)
+    assert not list(runs.iterdir())
 
 
 def test_an_open_sandbox_or_a_running_install_stops_the_collection(store: Store) -> None:

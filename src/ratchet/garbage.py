@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.errors import StoreError, UsageError
-from ratchet.scratch import TakenError
+from ratchet.scratch import TakenError, locked
 from ratchet.store import Store
 
 COLLECTABLE = ("install", "trajectory", "checkout")
@@ -34,8 +34,8 @@ _START_LENGTH = 32
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that nothing refers to. `kind` is "layer", "checkout", "cache", "interrupted install" or "KIND record",
-    `size_bytes` the disk space that it takes."""
+    """Something that nothing refers to. `kind` is "layer", "checkout", "cache", "interrupted install", "lock" (of an
+    install that is gone) or "KIND record", `size_bytes` the disk space that it takes."""
 
     kind: str
     id: str
@@ -59,6 +59,7 @@ def find_garbage(store: Store, *, min_age_s: float = MIN_AGE_S) -> tuple[Garbage
     unwanted += [("checkout", path) for path in _folders(store.checkouts) if path.name not in live]
     unwanted += [("cache", path) for path in _folders(store.caches)]
     unwanted += [("interrupted install", path) for path in _folders(store.home / "runs") if _age_s(path) >= RUN_AGE_S]
+    unwanted += [("lock", path) for path in _locks(store.home / "runs") if not path.with_suffix("").exists()]
     for kind in COLLECTABLE:
         kept = live if kind == "checkout" else live | remembered
         gone = records.get(kind, set()) - kept
@@ -81,15 +82,19 @@ def collect_garbage(store: Store, *, min_age_s: float = MIN_AGE_S) -> tuple[Garb
 
 def _remove(store: Store, garbage: Garbage) -> bool:
     """Whether it was there, and not in use."""
-    if garbage.kind == "cache":
-        try:
-            with store.cache_lock(garbage.path):
-                removed = _bury(store, garbage.path)
-                garbage.path.with_name(garbage.path.name + ".lock").unlink(missing_ok=True)
-                return removed
-        except TakenError:
-            return False
-    return _bury(store, garbage.path)
+    path = garbage.path.with_suffix("") if garbage.kind == "lock" else garbage.path
+    if garbage.kind not in ("cache", "interrupted install", "lock"):
+        return _bury(store, path)
+    lock = path.with_name(path.name + ".lock")
+    try:
+        with locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):  # who waits for it finds it gone, and makes another
+            if garbage.kind == "lock" and path.exists():
+                return False
+            removed = garbage.kind == "lock" or _bury(store, path)
+            lock.unlink(missing_ok=True)
+            return removed
+    except TakenError:
+        return False
 
 
 def _bury(store: Store, path: Path) -> bool:
@@ -160,6 +165,10 @@ def _live_layers(layers: list[Path], live: set[str]) -> set[str]:
 
 def _folders(parent: Path) -> list[Path]:
     return sorted(path for path in parent.glob("*") if path.is_dir() and not path.is_symlink())
+
+
+def _locks(parent: Path) -> list[Path]:
+    return sorted(path for path in parent.glob("*.lock") if path.is_file() and not path.is_symlink())
 
 
 def _age_s(path: Path) -> float:

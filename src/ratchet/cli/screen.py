@@ -23,11 +23,12 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-# ECMA-48: control sequences, and strings (title, hyperlink) up to their terminator; then any other escape.
+# ECMA-48: control sequences, and strings (title, hyperlink) up to their terminator; then any other escape. No string
+# holds what begins one, so that of a million beginnings none is looked at for more than its own few characters.
 _ESCAPES = re.compile(
     r"""
       (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]
-    | (?: \x1b[\]PX^_] | [\x9d\x90\x98\x9e\x9f] ) [^\x07\x1b\x9c]{0,4096} (?: \x07 | \x1b\\ | \x9c )
+    | (?: \x1b[\]PX^_] | [\x9d\x90\x98\x9e\x9f] ) [^\x07\x1b\x90\x98\x9c-\x9f]{0,4096} (?: \x07 | \x1b\\ | \x9c )
     | \x1b [ -/]* [0-~]?
     """,
     re.VERBOSE,

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 from hashlib import file_digest
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from packaging.version import InvalidVersion, Version
@@ -79,7 +78,7 @@ class _WheelIndex(Index):
 
     def download_wheel(self, package: DistributionPackage, path: Path, meter: _Meter) -> None:
         with self._reported(package.project or package.filename):
-            self._client.download_package(package, path, progress=lambda _: meter, timeout=_TIMEOUT_S)
+            self._download(package, path, meter.update)
 
     def _missing(self, specification: str) -> SourceError:
         return SourceError(
@@ -103,14 +102,6 @@ class _Meter:
         self._report = report
         self._done_bytes = 0
         self._total_bytes = weights.size_bytes
-
-    def __enter__(self) -> _Meter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def update(self, increment: int) -> None:
         self._done_bytes += increment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +101,12 @@ class Index:
         """The file, in `folder`, with the digest that the index promised."""
         path = folder / ("sdist" + next(s for s in SUFFIXES if sdist.package.filename.endswith(s)))
         with self._reported(sdist.name):
-            self._client.download_package(sdist.package, path, progress=lambda _: _Limit(), timeout=_TIMEOUT_S)
+            self._download(sdist.package, path, _Limit().update)
         return path
+
+    def _download(self, package: DistributionPackage, path: Path, update: Callable[[int], None]) -> None:
+        """`update` is told of the bytes of each piece as it comes, and may end the download by raising."""
+        self._client.download_package(package, path, progress=lambda _: _Progress(update), timeout=_TIMEOUT_S)
 
     @contextmanager
     def _reported(self, name: str) -> Iterator[None]:
@@ -130,19 +134,26 @@ class Index:
             ) from error
 
 
-class _Limit:
-    """Ends a download that is larger than any checkout may be."""
+class _Progress:
+    """As the client wants to be told it: a context, with an `update`."""
 
-    def __init__(self) -> None:
-        self._bytes = 0
+    def __init__(self, update: Callable[[int], None]) -> None:
+        self.update = update
 
-    def __enter__(self) -> _Limit:
+    def __enter__(self) -> _Progress:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+
+class _Limit:
+    """Ends a download that is larger than any checkout may be."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
 
     def update(self, increment: int) -> None:
         self._bytes += increment
