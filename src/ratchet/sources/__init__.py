@@ -24,10 +24,11 @@ from ratchet.events import redact
 from ratchet.records import Checkout
 from ratchet.sources import archive, directory, git
 from ratchet.sources.content import Content, lay_out, printable
-from ratchet.sources.repository import is_repository
+from ratchet.sources.repository import Repository, borrow, is_repository
+from ratchet.sources.repository import fetch as fetch_repository
 from ratchet.store import Store
 
-__all__ = ["fetch"]
+__all__ = ["fetch", "open_history"]
 
 _GIT_URL = re.compile(r"(?:git\+)?((?:https?|ssh|git|file)://.+)", re.IGNORECASE)
 _SCP_LIKE = re.compile(r"[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:(?!//).+")
@@ -53,6 +54,18 @@ def fetch(source: str, store: Store) -> Checkout:
         if archive.is_archive(path):
             return _fetch_archive(path.resolve(), store)
         return _fetch_git(source, store)
+
+
+def open_history(source: str, scratch: Path) -> Repository:
+    """The repository that a source names, with the whole history, as one of ours in `scratch`: borrowed where it is
+    local, else fetched. Raises SourceError where there is no git repository."""
+    path = Path(source).expanduser()
+    where = str(path.resolve()) if path.is_dir() else _repository_and_ref(source)[0]
+    if is_repository(Path(where)):
+        return borrow(Path(where), scratch)
+    if path.is_dir() or source.lower().startswith("pypi:") or archive.is_archive(path):
+        raise SourceError(f"{redact(source)} has no history", remedy="install the project from its git repository")
+    return fetch_repository("history.git", where, scratch, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
 
 # --------------------------------------------------------------------------- one function per form
@@ -103,17 +116,9 @@ def _fetch_sdist(source: str, store: Store) -> Checkout:
 
 
 def _fetch_git(source: str, store: Store) -> Checkout:
-    match = _GIT_URL.fullmatch(source)
-    if match is not None:
-        url = match[1]
-        authority = url.find("/", url.index("://") + 3)
-        repository, ref = _split_ref(url, authority if authority >= 0 else len(url))
-    elif _SCP_LIKE.fullmatch(source) and not Path(source.rpartition("@")[0]).exists():
-        repository, ref = _split_ref(source, source.index(":"))
-    else:
-        repository, ref = _local_repository(source)
-    name = re.split(r"[/:]", repository.rstrip("/").removesuffix("/.git"))[-1].removesuffix(".git")
-    return _fetch_repository(repository, ref, printable(name) or "repository", source, store, work_tree=False)
+    where, ref = _repository_and_ref(source)
+    name = re.split(r"[/:]", where.rstrip("/").removesuffix("/.git"))[-1].removesuffix(".git")
+    return _fetch_repository(where, ref, printable(name) or "repository", source, store, work_tree=False)
 
 
 def _fetch_repository(url: str, ref: str | None, name: str, source: str, store: Store, *, work_tree: bool) -> Checkout:
@@ -128,6 +133,17 @@ def _fetch_repository(url: str, ref: str | None, name: str, source: str, store: 
 
 
 # --------------------------------------------------------------------------- reading a source
+
+
+def _repository_and_ref(source: str) -> tuple[str, str | None]:
+    match = _GIT_URL.fullmatch(source)
+    if match is not None:
+        url = match[1]
+        authority = url.find("/", url.index("://") + 3)
+        return _split_ref(url, authority if authority >= 0 else len(url))
+    if _SCP_LIKE.fullmatch(source) and not Path(source.rpartition("@")[0]).exists():
+        return _split_ref(source, source.index(":"))
+    return _local_repository(source)
 
 
 def _split_ref(url: str, start: int) -> tuple[str, str | None]:
