@@ -172,6 +172,7 @@ def _read_lines(sandbox: Sandbox, path: str, first: int, last: int) -> CommandRe
 
 # --------------------------------------------------------------------------- search
 
+_NOT_STARTED = (125, 126, 127)  # as a shell and timeout(1) have it
 _LONGEST_PATTERN = 1000
 _MOST_MATCHES = 100
 _MOST_COUNTED = 1000
@@ -199,8 +200,8 @@ def _search(action: Action, sandbox: Sandbox, seconds_left: float) -> CommandRes
     excluded = [f"--exclude-dir={folder}" for folder in _NOT_SEARCHED]
     result = _look(_SEARCH, [pattern, _from_cwd(action), *excluded], action, sandbox, seconds_left)
     lines = [line.removeprefix("./") for line in result.output.split("\n") if line]
-    if result.exit_status == 1 and not lines:
-        return failed(name, f"no line below {action.path} matches")
+    if result.exit_status in (1, *_NOT_STARTED):
+        return failed(name, result.output.strip() or f"no line below {action.path} matches")
     if result.exit_status == 2 and not lines:
         return failed(name, f"there is no {action.path} that can be searched")
     if result.exit_status == 2 and lines[0].startswith("grep: "):
@@ -224,7 +225,7 @@ def _place(line: str) -> tuple[str, int]:
 
 # --------------------------------------------------------------------------- lint
 
-_SYNTAX = """
+_SYNTAX = r"""
 import sys
 path = sys.argv[1]
 try:

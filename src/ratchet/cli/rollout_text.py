@@ -47,19 +47,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def say_rows(rows: Sequence[dict[str, Any]]) -> None:
-    columns = [
-        "ROLLOUT",
-        "TASK",
-        "PROJECT",
-        "POLICY",
-        "SAMPLE",
-        "STEPS",
-        "TOKENS",
-        "REWARD",
-        "SOLVED",
-        "FAILURE",
-        "FLAGS",
-    ]
+    costs, results = ("STEPS", "TOKENS"), ("REWARD", "SOLVED", "FAILURE", "FLAGS")
     cells = [
         (
             row["rollout"][:12],
