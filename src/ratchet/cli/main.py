@@ -12,7 +12,22 @@ from typing import Annotated
 
 import typer
 
-from ratchet.cli import base, doctor, env, gc, install, memory, model, serve, survey, trajectory
+from ratchet.cli import (
+    audit,
+    base,
+    doctor,
+    env,
+    gc,
+    install,
+    label,
+    memory,
+    model,
+    rollout,
+    serve,
+    survey,
+    task,
+    trajectory,
+)
 from ratchet.cli.screen import ExitCode, clean
 from ratchet.errors import RatchetError
 
@@ -29,6 +44,10 @@ app = typer.Typer(
 app.command("install")(install.install)
 app.command("survey")(survey.survey)
 app.add_typer(env.app, name="env")
+app.add_typer(task.app, name="task")
+app.add_typer(rollout.app, name="rollout")
+app.add_typer(label.app, name="label")
+app.command("audit")(audit.audit)
 app.add_typer(base.app, name="base")
 app.add_typer(model.app, name="model")
 app.command("serve")(serve.serve)
