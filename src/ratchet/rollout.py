@@ -215,7 +215,7 @@ class _Run:
             rollout = replace(rollout, failure=FailureKind.INFRASTRUCTURE, detail=_said(error))
         finally:
             self._forget(work)
-        if rollout.failure is not FailureKind.INFRASTRUCTURE:
+        if rollout.grade is not None:
             rollout = replace(rollout, reward=score_stored(store, rollout, work.task, self.reward))
         store.put(KIND, rollout)
         self.workshop.events.emit("rollout", rollout=rollout.id, task=rollout.task, failure=rollout.failure)
