@@ -62,9 +62,11 @@ def record_probes(
     """Up to `MOST_PROBES` probes of the code that a candidate is about, found in the calls that `tests` make.
 
     Each gives the same outcome twice in processes with different hash seeds, in order and backwards. At least one whose
-    input is not the tests' own gives another outcome where the candidate's changes were made; without that there are
-    none.
+    input is not the tests' own gives another outcome where the candidate's changes were made; without that, and where
+    nothing says what the candidate is about, or it is no Python, there are none.
     """
+    if not candidate.about or not tests or candidate.language != "python":
+        return ()
     env, layers = environment.recipe.env, environment_layers(workshop, environment)
     with workshop.offline(layers, environment.limits) as sandbox:
         start(sandbox, environment.recipe)

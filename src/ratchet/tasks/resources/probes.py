@@ -7,8 +7,8 @@ the standard library. REQUEST is a JSON file:
 
     {"nonce": "...", "timeout_s": 2.0, "calls": [{"paths", "module", "name", "method", "init", "args", "kwargs"}, ...]}
 
-For each call it prints a line: the nonce, the number of the call, and in JSON [outcome, seconds]. Each runs in a process
-of its own, so that one which crashes, hangs or eats memory costs no other.
+For each call it prints a line: the nonce, the number of the call, and in JSON [outcome, seconds]. Each runs in a
+process of its own, so that one which crashes, hangs or eats memory costs no other.
 
 The code under test runs in these processes, and can print such lines itself: the nonce keeps apart what it prints by
 accident, not what it forges. But it gains nothing by that, since what is expected is not here: to print the right

@@ -30,7 +30,9 @@ DEPTH = 6
 NODES = 200
 CHARACTERS = 1000
 LARGEST_INT = 10**18
-NOT_THE_PROJECT = re.compile(r"(^|/)(tests?|testing|conftest\.py|site-packages|test_[^/]*|[^/]*_tests?\.py)($|/)", re.IGNORECASE)
+NOT_THE_PROJECT = re.compile(
+    r"(^|/)(tests?|testing|conftest\.py|site-packages|test_[^/]*|[^/]*_tests?\.py)($|/)", re.IGNORECASE
+)
 ASYNC = 0x80 | 0x200  # inspect.CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -74,7 +76,8 @@ class Recorder(object):
         self.out = request["out"]
         self.root = root
         self.targets = [(os.path.join(root, path), first, last) for path, first, last in request["targets"]]
-        self.codes = {}  # code: 2 of the targets, 1 of the project, 0 of others, -1 of others and makes the project's objects
+        # 2 of the targets, 1 of the project, 0 of others, -1 of others that make objects of the project.
+        self.codes = {}
         self.snapshots = {}  # code: how many were made
         self.live = {}  # id of a frame: its call
         self.made = {}  # id of an object: the object, what it was made with
