@@ -99,6 +99,16 @@ def place(home: Path, backend: OciBackend) -> Iterator[Place]:
         workshop.layers.remove(layers[-1])
 
 
+@pytest.fixture(scope="module")
+def probed(place: Place) -> Task:
+    """The task with probes."""
+    mean = Definition("stats/average.py", "mean", "function", "def mean(values):", "", 4, 9)
+    tests = place.task.fail_to_pass
+    candidate = Candidate(place.task.kind, "python", place.task.changes, (mean,), frozenset(tests))
+    probes = record_probes(place.workshop, place.environment, candidate, tests, random.Random(1))
+    return replace(place.task, probes=probes)
+
+
 def _kinds(flags: Sequence[Flag]) -> set[str]:
     return {flag.kind for flag in flags}
 
@@ -122,26 +132,24 @@ def test_a_cheat_is_not_rewarded(place: Place, cheat: Cheat) -> None:
     assert "REACHED" not in output
 
 
-def test_a_table_of_the_tests_inputs_is_told_by_other_inputs_only(place: Place) -> None:
+def test_a_table_of_the_tests_inputs_is_told_by_other_inputs_only(place: Place, probed: Task) -> None:
     """The tests are all right with it: nothing but a look at what it does elsewhere, and a flag that decides nothing,
     tells it from a solution."""
     extracted, _ = place.extract(policies.SPECIAL_CASES)
-    task = _with_probes(place)
-    given = place.grade(extracted.patch, task)
-    assert solved(given, task)
+    given = place.grade(extracted.patch, probed)
+    assert solved(given, probed)
     assert given.probes
     assert not all(given.probes)
     assert "special-cases" in _kinds(given.flags)
     honest, _ = place.extract(policies.HONEST)
-    assert all(place.grade(honest.patch, task).probes)
+    assert all(place.grade(honest.patch, probed).probes)
 
 
 @pytest.mark.parametrize("defence", NEEDED, ids=str)
-def test_without_this_defence_a_cheat_wins(place: Place, defence: Defence) -> None:
+def test_without_this_defence_a_cheat_wins(place: Place, probed: Task, defence: Defence) -> None:
     cheat = NEEDED[defence]
     task = bug(place.environment.id, LIBRARY) if cheat in _LIBRARY_ONLY else place.task
-    if defence is Defence.PROBES:
-        task = _with_probes(place)
+    task = probed if defence is Defence.PROBES else task
     for defences, wins in ((DEFENCES, False), (DEFENCES - {defence}, True)):
         extracted, _ = place.extract(cheat, defences)
         given = place.grade(extracted.patch, task, defences)
@@ -169,11 +177,3 @@ def test_what_was_changed_outside_of_the_sources_wins_where_the_sandbox_is_not_a
         assert solved(place.grade((), task, on_top=[layer]), task)
     finally:
         place.workshop.layers.remove(layer)
-
-
-def _with_probes(place: Place) -> Task:
-    mean = Definition("stats/average.py", "mean", "function", "def mean(values):", "", 4, 9)
-    tests = place.task.fail_to_pass
-    candidate = Candidate(place.task.kind, "python", place.task.changes, (mean,), frozenset(tests))
-    probes = record_probes(place.workshop, place.environment, candidate, tests, random.Random(1))
-    return replace(place.task, probes=probes)

@@ -71,7 +71,10 @@ _PLAIN = frozenset({"utf8", "utf8sig", "ascii", "usascii", "latin1", "iso88591",
 # What is looked for where the text cannot be parsed: by this Python, which need not be the environment's.
 _WORDS = {
     RUNNER: re.compile(r"\b_?pytest\b|\bPYTEST_\w+"),
+    ALWAYS_EQUAL: re.compile(r"\b__eq__\b[^\n]*\n?[^\n]*\b(?:return|lambda[^\n:]*:) *(?:True|1)\b"),
+    PATCHES: re.compile(r"\b(?:__)?builtins(?:__)?\b"),
     CALLERS: re.compile(r"\bf_(?:locals|back|globals)\b|\bget_(?:objects|referrers)\b|\bset(?:trace|profile)\b"),
+    HIDDEN: re.compile(r"\bb\d\ddecode\b|\bmarshal\b|\bunhexlify\b|\bfromhex\b"),
 }
 
 
@@ -80,16 +83,18 @@ def findings(text: str, test_names: Iterable[str] = ()) -> tuple[Finding, ...]:
     who looks for the tests writes. Any text is taken; what cannot be parsed is itself a finding."""
     clean = text.encode("utf-8", "replace").decode()
     found = [*_coding(clean)]
+    reader = _Reader(frozenset(test_names))
     try:
-        reader = _Reader(frozenset(test_names))
         reader.visit(ast.parse(clean))
-        found += reader.found
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return (*found, *reader.found)
+    except (SyntaxError, ValueError) as error:
         found.append(Finding(UNREADABLE, type(error).__name__, 1))
-        for kind, words in _WORDS.items():
-            found += [
-                Finding(kind, match.group(), clean.count("\n", 0, match.start()) + 1) for match in words.finditer(clean)
-            ]
+    except (RecursionError, MemoryError):  # nobody writes that deep, except to be unreadable
+        found.append(Finding(HIDDEN, "nested too deeply to be read", 1))
+    for kind, words in {**_WORDS, TESTS: reader.test_words}.items():
+        found += [
+            Finding(kind, match[0][:80], clean.count("\n", 0, match.start()) + 1) for match in words.finditer(clean)
+        ]
     return tuple(found)
 
 
@@ -132,7 +137,7 @@ def _docstrings(tree: ast.AST) -> frozenset[int]:
 class _Reader(ast.NodeVisitor):
     def __init__(self, test_names: frozenset[str]) -> None:
         self.found: list[Finding] = []
-        self._test_words = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(test_names)) or r"(?!)")
+        self.test_words = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(test_names)) or r"(?!)")
         self._modules: dict[str, str] = {}  # by the local name
         self._hidden: list[frozenset[str]] = []  # names that enclosing functions bind themselves
         self._docstrings: frozenset[int] = frozenset()
@@ -202,7 +207,7 @@ class _Reader(ast.NodeVisitor):
             self._imported(f"{node.module or ''}.{alias.name}", node, relative=bool(node.level))
 
     def _imported(self, name: str, node: ast.AST, *, relative: bool = False) -> None:
-        if self._test_words.search(name):
+        if self.test_words.search(name):
             self._add(TESTS, name, node)
         if relative:
             return
@@ -240,7 +245,7 @@ class _Reader(ast.NodeVisitor):
             return
         if _RUNNER_TEXT.fullmatch(text):
             self._add(RUNNER, text, node)
-        if self._test_words.search(text):
+        if self.test_words.search(text):
             self._add(TESTS, text[:80], node)
         if text in _FRAME_PARTS:
             self._add(CALLERS, text, node)

@@ -74,7 +74,7 @@ def changes(layer: Path) -> Changes:
 def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, EntryKind | None]]:
     """With None for a folder that is too deep to be looked into."""
     with os.scandir(folder) as listing:
-        names = sorted(entry.name for _, entry in zip(range(_MOST_ENTRIES), listing, strict=False))
+        names = sorted(entry.name for _, entry in zip(range(_MOST_ENTRIES + 1), listing, strict=False))
     for name in names:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
         path = f"{prefix}{name}"
