@@ -83,12 +83,13 @@ def _feature(candidate: Candidate) -> list[str]:
 
 
 def _history(candidate: Candidate, secrets: frozenset[str]) -> list[str]:
-    subject, body = message_without_traces(candidate.origin.get("message", ""), secrets)
-    files = _files(candidate.changes)
+    message = f"{candidate.origin.get('subject', '')}\n\n{candidate.origin.get('body', '')}"
+    subject, body = message_without_traces(message, secrets)
+    files, names = _files(candidate.changes), _names(candidate.about)
     return [
         f"# {subject or f'A change to {files}'}",
         *([body] if body else []),
-        f"The change belongs in {files}.",
+        f"The change belongs in {files}{f' and concerns {names}' if names else ''}.",
     ]
 
 

@@ -70,8 +70,8 @@ def validate(
     *,
     stop: threading.Event | None = None,
 ) -> tuple[Task | None, Validation]:
-    """The task that `candidate` is, or None, and what the gate found. Nothing is stored but the layer of a task that
-    passed. The same candidate gives the same task.
+    """The task that `candidate` is, or None, and what the gate found. Nothing is stored. The same
+    candidate gives the same task.
 
     Raises `SandboxError` where the machinery failed, and soon after `stop` was set.
     """
@@ -143,9 +143,9 @@ class _Gate:
             )
         try:
             task, note = self._prepared(layers, tests)
+            task = self._graded(layers, task)
         finally:
             self.workshop.layers.remove(layer)
-        task = self._graded(task)
         with self._timed("probes"):
             probes = record_probes(self.workshop, self.environment, candidate, task.fail_to_pass, rng)
         return replace(task, probes=probes), note
@@ -187,7 +187,7 @@ class _Gate:
         task = self._task(text, failing, tuple(test for test in tests if test in kept))
         self._refuse_leaks(layers, task)
         with self._timed("wrong solutions"):
-            self._refuse_wrong(layers, task, "a stub that returns nothing", stub(candidate))
+            self._refuse_wrong(layers, task, "a stub that returns nothing", stub(candidate.changes))
             backwards = inverse_applied(candidate.changes)
             self._refuse_wrong(layers, task, "the inverse patch", backwards)
         task = self._without_flaky(layers, tests, task)
@@ -198,7 +198,8 @@ class _Gate:
     def _check_failing(self, failing: Collection[str], kept: Collection[str]) -> None:
         if not failing:
             raise _RejectedError(Rejection.NO_TEST_FAILS, "all selected tests pass with nothing done")
-        outside = [test for test in failing if test not in self.candidate.covering]
+        about = judges(self.candidate, self.coverage)
+        outside = [test for test in failing if test not in about]
         if len(outside) > _MOST_OUTSIDE * len(failing):
             raise _RejectedError(
                 Rejection.BREAKS_OTHERS,
@@ -254,26 +255,22 @@ class _Gate:
             self.workshop.layers.remove(layer)
         self._refuse_wrong(layers, task, "a skip of the tests", left)
 
-    def _graded(self, task: Task) -> Task:
+    def _graded(self, layers: tuple[str, ...], task: Task) -> Task:
         """`task`, after the reference solved it as a policy's patch would. A test to keep that fails here alone is
         flaky, and goes."""
         with self._timed("grading"):
-            given = grade(self.workshop, self.environment, task, inverse(task.changes))
-            if is_solved(given, task):
-                return task
-            self._forget(task)
-            good = passed(given.tests, (*task.fail_to_pass, *task.pass_to_pass))
-            bad = [test for test in task.fail_to_pass if test not in good]
-            decisive = [f"{flag.kind}: {flag.detail}" for flag in given.flags if flag.decisive]
-            kept = tuple(test for test in task.pass_to_pass if test in good)
-            if bad or decisive or not kept or given.detail:
-                why = "; ".join([*decisive, given.detail, f"{len(bad)} tests fail, such as {bad[0]}" if bad else ""])
-                raise _RejectedError(Rejection.REFERENCE_FAILS, f"graded: {why}"[:300])
-            less = self._task(task.statement, task.fail_to_pass, kept)
-            if not is_solved(grade(self.workshop, self.environment, less, inverse(less.changes)), less):
-                self._forget(less)
-                raise _RejectedError(Rejection.FLAKY, "the reference scores 1 in some runs only")
-            return less
+            given = grade(self.workshop, self.environment, task, inverse(task.changes), layers=layers)
+        if is_solved(given, task):
+            return task
+        good = passed(given.tests, (*task.fail_to_pass, *task.pass_to_pass))
+        bad = [test for test in task.fail_to_pass if test not in good]
+        kept = tuple(test for test in task.pass_to_pass if test in good)
+        why = [f"{flag.kind}: {flag.detail}" for flag in given.flags if flag.decisive]
+        if bad or why or not kept:
+            lost = f"{len(bad)} tests fail, such as {bad[0]}" if bad else ""
+            detail = "; ".join(filter(None, [*why, lost, given.detail]))
+            raise _RejectedError(Rejection.REFERENCE_FAILS, f"graded: {detail}"[:300])
+        return self._task(task.statement, task.fail_to_pass, kept)
 
     def _task(self, text: str, failing: tuple[str, ...], kept: tuple[str, ...]) -> Task:
         candidate = self.candidate
@@ -290,10 +287,6 @@ class _Gate:
             timeout_s=self._timeout_s((*failing, *kept)),
             origin=dict(candidate.origin),
         )
-
-    def _forget(self, task: Task) -> None:
-        """Remove the layer that grading made of a task that is none."""
-        self.workshop.layers.remove(task_layers(self.workshop, self.environment, task)[-1])
 
     # ------------------------------------------------------------------ runs
 
@@ -327,10 +320,19 @@ class _Gate:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
 
 
+def judges(candidate: Candidate, coverage: Coverage) -> frozenset[str]:
+    """The tests that are about the change: those that ran the changed lines, and those of the test files that came
+    with it."""
+    hidden = {change.path for change in candidate.hidden}
+    return (
+        candidate.covering | {test for test in coverage.tests if test.partition("::")[0] in hidden}
+    ) & coverage.passing
+
+
 def selected(candidate: Candidate, coverage: Coverage, rng: random.Random) -> tuple[str, ...]:
     """The tests that are run: those that ran the changed lines, up to three quarters of what there is room for, then
     others of their files and of the changed files. Only such as always pass in the environment."""
-    about = sorted(candidate.covering & coverage.passing)
+    about = sorted(judges(candidate, coverage))
     files = {test.partition("::")[0] for test in about}
     near = {test for test in coverage.passing if test.partition("::")[0] in files}
     for change in candidate.changes:
