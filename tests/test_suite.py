@@ -337,7 +337,7 @@ def test_a_result_that_comes_twice_is_tampering_and_the_worst_counts() -> None:
 
 
 def test_a_test_that_a_plugin_tries_again_has_its_last_result() -> None:
-    found = read_results(recorded(COLLECTED, WHOLE[0], result("call", "rerun"), *WHOLE), None)
+    found = read_results(recorded(COLLECTED, WHOLE[0], result("call", "rerun"), WHOLE[2], *WHOLE), None)
     assert [case.outcome for case in found.tests.cases] == [Outcome.PASSED]
     assert found.tampered(crashed=False) == ()
 

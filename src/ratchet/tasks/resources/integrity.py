@@ -32,11 +32,12 @@ MODULES = (
     "unittest.loader",
     "unittest.suite",
 )
-# Patched by honest tests for a whole session, and of no use to others.
-NOT_BUILTINS = {"open", "input", "print", "exit", "quit", "help", "copyright", "credits", "license", "breakpoint"}
-NOT_BUILTINS |= {"__import__", "_"}
-# A part of pytest itself (legacypath) replaces these in every run.
-REPLACED_BY_PYTEST = {"_getini_unknown_type"}
+# Beside the types. The rest is patched by honest tests and plugins for whole sessions, and decides nothing.
+BUILTINS = {"abs", "all", "any", "callable", "compile", "eval", "exec", "getattr", "hasattr", "hash", "id", "isinstance"}
+BUILTINS |= {"issubclass", "iter", "len", "max", "min", "next", "repr", "round", "sorted", "sum"}
+# The first is replaced by a part of pytest itself (legacypath) in every run, the other one by pytest-subtests; what is
+# skipped counts as failed, so nobody gains by it.
+REPLACED_BY_PLUGINS = {"_getini_unknown_type", "addSkip"}
 
 
 class Originals:
@@ -46,7 +47,7 @@ class Originals:
         self.entries = []
         for name in sorted(vars(builtins)):
             value = vars(builtins)[name]
-            if name not in NOT_BUILTINS and callable(value):
+            if name in BUILTINS or isinstance(value, type):
                 self.entries.append(("builtins." + name, vars(builtins), name, value, None))
         names = [name for name in sorted(sys.modules) if name in MODULES or name.startswith("pluggy.")]
         for module in [sys.modules[name] for name in names] + list(own):
@@ -81,7 +82,7 @@ def functions_of(module):
             continue
         if isinstance(value, type):
             for name, member in sorted(vars(value).items(), key=lambda pair: pair[0]):
-                if code_of(member) is not None and name not in REPLACED_BY_PYTEST:
+                if code_of(member) is not None and name not in REPLACED_BY_PLUGINS:
                     full = "%s.%s.%s" % (module.__name__, key, name)
                     entries.append((full, vars(value), name, member, code_of(member)))
         elif code_of(value) is not None:
