@@ -175,13 +175,15 @@ def _compiles(text: str) -> bool:
 
 def _parser(grammar: str) -> Parser:
     """A new one: a parser serves one thread only."""
-    return _tree_sitter().Parser(_grammar(grammar))
+    parser: Parser = _tree_sitter().Parser(_grammar(grammar))
+    return parser
 
 
 @functools.cache
 def _grammar(grammar: str) -> Grammar:
     module, _, function = grammar.partition(":")
-    return _tree_sitter().Language(getattr(_imported(module), function)())
+    language: Grammar = _tree_sitter().Language(getattr(_imported(module), function)())
+    return language
 
 
 def _tree_sitter() -> Any:

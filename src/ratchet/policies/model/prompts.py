@@ -145,7 +145,9 @@ _BUILDER_SUBMIT = (
 _BUILDER_EXAMPLE = "I install the project with its test dependencies.\n```sh\npip install -e . pytest\n```"
 
 # Small models copy an example as it stands or fill its form in: this one leads them to the documents.
-_TAKEOVER_EXAMPLE = "The documents say to run `python fetch_fixtures.py` first, so I do.\n```sh\npython fetch_fixtures.py\n```"
+_TAKEOVER_EXAMPLE = (
+    "The documents say to run `python fetch_fixtures.py` first, so I do.\n```sh\npython fetch_fixtures.py\n```"
+)
 _MISSING = "A step is missing that was not known then. Find it in the documents or in the output, and do it now."
 
 BUILDER_THEN = "Now the next action. Run the given commands to see whether they work; submit when all of them do."
