@@ -113,10 +113,11 @@ def test_a_layer_is_looked_at_only_so_deep(tmp_path: Path) -> None:
 
 def test_a_layer_is_looked_at_only_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_changes, "_MOST_ENTRIES", 10)
-    for number in range(20):
-        (tmp_path / str(number)).touch()
+    for name in [*map(str, range(20)), "workspace"]:
+        (tmp_path / name).touch()
     found = changes(tmp_path)
     assert (len(found.entries), found.complete) == (10, False)
+    assert "workspace" in found.entries
 
 
 # --------------------------------------------------------------------------- rollouts

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from ratchet.autoinstall.workshop import WORKSPACE
 from ratchet.sandbox.merge import is_opaque
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
+_FIRST = WORKSPACE.lstrip("/")
 _DEEPEST = 64
 _MOST_ENTRIES = 100_000
 
@@ -55,7 +57,8 @@ class Changes:
 
 
 def changes(layer: Path) -> Changes:
-    """All that lies in `layer`, folders before what is in them, in the order of their names."""
+    """All that lies in `layer`, folders before what is in them, in the order of their names; the workspace first, since
+    there may be more than is looked at."""
     entries: dict[str, EntryKind] = {}
     complete = True
     with ExitStack() as stack:
@@ -74,8 +77,8 @@ def changes(layer: Path) -> Changes:
 def _walk(folder: int, prefix: str, depth: int) -> Iterator[tuple[str, EntryKind | None]]:
     """With None for a folder that is too deep to be looked into."""
     with os.scandir(folder) as listing:
-        names = sorted(entry.name for _, entry in zip(range(_MOST_ENTRIES + 1), listing, strict=False))
-    for name in names:
+        names = [entry.name for _, entry in zip(range(_MOST_ENTRIES + 1), listing, strict=False)]
+    for name in sorted(names, key=lambda name: (depth > 0 or name != _FIRST, name)):
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
         path = f"{prefix}{name}"
         if not stat.S_ISDIR(info.st_mode):
