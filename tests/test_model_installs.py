@@ -71,7 +71,7 @@ def test_a_model_goes_on_where_the_rules_gave_up(workshop: Workshop, generated: 
     answer = sh("python tools/make_tables.py")
     sampled = Reply(answer, prompt_tokens=9, completion_tokens=2, token_ids=(5, 6), logprobs=(-0.1, -0.2))
     model = ScriptedModel(["What?", sh("cat README.md"), SUBMIT, sampled, SUBMIT], meter=meter)
-    install = autoinstall(str(generated), workshop, options(takeover(model), meter, model_steps=3))
+    install = autoinstall(str(generated), workshop, options(takeover(model), meter, model_steps=4))
     environment = built(workshop, install)
     assert "python tools/make_tables.py" in commands(environment)
     assert "README" not in commands(environment), "what changed nothing is not in the recipe"
@@ -105,7 +105,7 @@ def test_what_a_model_did_counts_and_not_whether_it_said_so(workshop: Workshop, 
     built(workshop, autoinstall(str(generated), workshop, options(takeover(lost))))
 
 
-def test_a_service_is_started_before_every_goal(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_service_is_started_as_root_before_every_goal(workshop: Workshop, tmp_path: Path) -> None:
     files = dict(unprepared.GENERATED)
     files["tests/test_lookup.py"] = (
         "import urllib.request\n\nimport pytest\n\n\n@pytest.mark.parametrize('n', range(4))\ndef test_service(n):\n"
@@ -113,7 +113,7 @@ def test_a_service_is_started_before_every_goal(workshop: Workshop, tmp_path: Pa
     )
     source = unprepared.write(files, tmp_path / "served")
     script = (
-        "#!/bin/sh\ncd /workspace\nnohup python3 -m http.server -b 127.0.0.1 8765 >/tmp/log 2>&1 &\n"
+        "#!/bin/sh\necho root alone can do this >/run/served || exit 1\ncd /workspace\nnohup python3 -m http.server -b 127.0.0.1 8765 >/tmp/log 2>&1 &\n"
         "for n in 1 2 3 4 5 6 7 8 9; do grep -q Serving /tmp/log && exit; sleep 1; done\n"
     )
     start = f"It needs a server.\n```write /opt/ratchet/start\n{script}```"
