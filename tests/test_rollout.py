@@ -24,7 +24,8 @@ from ratchet.errors import ModelServerError, SandboxError, UsageError
 from ratchet.patches import inverse
 from ratchet.policies.scripted import ScriptedPolicy
 from ratchet.protocols import Policy
-from ratchet.records import Action, ActionKind, Observation, Reason, Recipe, SandboxSpec, Step, Trajectory
+from ratchet.records import Action, ActionKind, Observation, Outcome, Reason, Recipe, SandboxSpec, Step, Trajectory
+from ratchet.rewards import RewardConfig
 from ratchet.rollout import RolloutLimits, failure_of, possible_jobs, rollout_id, run_rollouts
 from ratchet.sandbox.fake import Answer, FakeBackend
 from ratchet.task_records import FailureKind, Rollout, Task
@@ -175,6 +176,15 @@ def test_with_a_spent_budget_nothing_is_begun_and_nothing_recorded(workshop: Wor
     assert not [each for each in workshop.store.ids("rollout") if _policy(workshop, each) == name]
 
 
+def _trouble(rollout: Rollout) -> list[str]:
+    """What went wrong in grading, for when a test fails."""
+    grade = rollout.grade
+    if grade is None:
+        return [rollout.detail]
+    failed = [f"{case.id}: {case.message}" for case in grade.tests.cases if case.outcome is not Outcome.PASSED]
+    return [*filter(None, [grade.detail]), *failed, *(f"{flag.kind}: {flag.detail}" for flag in grade.flags)]
+
+
 def _policy(workshop: Workshop, rollout: str) -> str:
     return workshop.store.get("rollout", rollout, Rollout).policy
 
@@ -276,7 +286,7 @@ def test_after_a_kill_only_what_had_not_ended_is_run_again(workshop: Workshop, t
 
     done = list(run_rollouts(workshop, [task], make, policy_name=name, samples=2))
     assert made == [1]
-    assert [(r.sample, r.reward and r.reward.total) for r in done] == [(0, 1.0), (1, 1.0)]
+    assert [(r.sample, r.reward and r.reward.total, _trouble(r)) for r in done] == [(0, 1.0, []), (1, 1.0, [])]
     assert [left(workshop.home, r) for r in done] == [[], []]
 
 
@@ -364,3 +374,8 @@ def _invoke(*arguments: str) -> str:
     result = CliRunner().invoke(cli.app, list(arguments))
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
+
+
+def test_a_reward_that_could_not_score_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    with Workshop.open(tmp_path) as workshop, pytest.raises(UsageError, match="a judge's opinion"):
+        next(run_rollouts(workshop, [], never, policy_name="p", reward=RewardConfig(weights={"judge": 1.0})))

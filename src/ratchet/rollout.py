@@ -26,6 +26,7 @@ from ratchet.errors import ModelServerError, RatchetError, SandboxError, UsageEr
 from ratchet.protocols import Policy
 from ratchet.records import Environment, Limits, Reason, Trajectory, content_id
 from ratchet.rewards import DEFAULT, RewardConfig, score_stored
+from ratchet.rewards.preference import stored_model
 from ratchet.sandbox.oci import OciBackend
 from ratchet.store import Store
 from ratchet.task_records import FailureKind, Grade, Rollout, Task
@@ -52,6 +53,7 @@ _LEAST_MEMORY_BYTES = 1 << 30
 _TRIES = 3
 _PAUSE_S = 2.0
 _END_S = 20.0
+_HANDOVER_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,10 @@ def run_rollouts(
     that roll back. Rollouts that would begin with a spent budget are left out, and nothing after them is begun.
 
     Leaving the iterator early, by an exception too, closes all sandboxes. Raises UsageError where another process runs
-    the same rollout, and whatever `make_policy` and the policies raise beside `ModelServerError`.
+    the same rollout, or a rollout that has just ended could not be scored by `reward`; and whatever `make_policy` and
+    the policies raise beside `ModelServerError`.
     """
+    _refuse_unscorable(workshop.store, reward)
     jobs = possible_jobs(jobs)
     backend = OciBackend(workshop.home, emit=workshop.backend.emit)  # its own: on the way out all of it is closed
     run = _Run(
@@ -105,6 +109,15 @@ def run_rollouts(
         yield from run.rollouts(wanted, jobs)
     finally:
         backend.layers.trash.wait()
+
+
+def _refuse_unscorable(store: Store, reward: RewardConfig) -> None:
+    if reward.weight("judge") or (reward.weight("preference") and stored_model(store) is None):
+        wants = "a judge's opinion of them" if reward.weight("judge") else "a model that was fitted on preferences"
+        raise UsageError(
+            f"the reward {reward.name} cannot score new rollouts: it wants {wants}",
+            remedy="run without it, get what it wants, and then: ratchet rollout score --reward FILE",
+        )
 
 
 def possible_jobs(jobs: int) -> int:
@@ -153,6 +166,7 @@ class _Run:
     ending: threading.Event = field(default_factory=threading.Event)
     spent: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    preparing: dict[str, threading.Lock] = field(default_factory=dict)
     environments: dict[str, Environment] = field(default_factory=dict)
 
     def rollouts(self, wanted: Iterable[tuple[Task, int]], jobs: int) -> Iterator[Rollout]:
@@ -186,7 +200,7 @@ class _Run:
         store = self.workshop.store
         if (known := finished(store, work.id)) is not None:
             return known
-        if under_way(work.log):
+        if self._is_another_s(work):
             raise UsageError(
                 f"rollout {work.id[:12]} is under way in another process", remedy="wait until it has ended"
             )
@@ -223,8 +237,10 @@ class _Run:
 
     def _done(self, work: _Work, rollout: Rollout) -> Rollout:
         clock = _Clock()
-        with self.lock:  # what is made once for a task, or an environment, is made by one thread
+        with self.lock:
             environment = self._environment(work.task.environment)
+            preparing = self.preparing.setdefault(work.task.id, threading.Lock())
+        with preparing:  # what is made once for a task is made by one thread
             layers = task_layers(self.workshop, environment, work.task)
         clock.lap("prepare")
         trajectory = self._insist(lambda: self._acted(work, environment, layers, clock))
@@ -310,6 +326,10 @@ class _Run:
                 self.workshop.events.emit("rollout.retry", tries=tries, problem=_said(error))
                 self.ending.wait(_PAUSE_S * tries)
         raise AssertionError("the count has no end")
+
+    def _is_another_s(self, work: _Work) -> bool:
+        """Whether another process runs it. What a killed one had just started keeps its lock for a moment."""
+        return all(under_way(work.log) and not self.ending.wait(_HANDOVER_S / 20) for _ in range(20))
 
     def _environment(self, name: str) -> Environment:
         if name not in self.environments:

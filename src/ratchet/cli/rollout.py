@@ -13,7 +13,6 @@ from ratchet.cli.options import AsJson
 from ratchet.cli.roles import MaxCost, MaxTokens
 from ratchet.cli.rollout_text import head_lines, result_lines, row_of, say_rows, say_summary, told
 from ratchet.cli.screen import ExitCode, complain, plural, say, say_json
-from ratchet.errors import UsageError
 
 if TYPE_CHECKING:
     from ratchet.rewards import RewardConfig
@@ -89,7 +88,7 @@ def run(
 
     store = Store(default_home())
     tasks = list({task.id: task for task in (store.get("task", name, Task) for name in names)}.values())
-    config = _config(reward, while_running=True)
+    config = _config(reward)
     chosen = contestant(policy, store, Meter(Budget(max_tokens, max_cost)))
     limits = RolloutLimits(steps=max_steps, seconds=parse_seconds(time_limit), memory_bytes=parse_size(memory))
     rows: list[dict[str, Any]] = []
@@ -218,16 +217,10 @@ def score(
 # --------------------------------------------------------------------------- what is read
 
 
-def _config(path: Path | None, *, while_running: bool = False) -> RewardConfig:
+def _config(path: Path | None) -> RewardConfig:
     from ratchet.rewards import DEFAULT, load_config
 
-    config = DEFAULT if path is None else load_config(path)
-    if while_running and config.weight("judge"):
-        raise UsageError(
-            f"the reward {config.name} wants a judge's opinion, which can be asked only of rollouts that are there",
-            remedy="run without --reward, let a judge look at them, and then: ratchet rollout score --reward FILE",
-        )
-    return config
+    return DEFAULT if path is None else load_config(path)
 
 
 def _all(store: Store) -> list[Rollout]:
