@@ -30,10 +30,11 @@ from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
 from ratchet.policies.scripted import ScriptedPolicy
 from ratchet.protocols import Policy
 from ratchet.records import Action, ActionKind, Environment
-from ratchet.rollout import possible_jobs, run_rollouts
+from ratchet.rollout import run_rollouts
 from ratchet.store import default_home
 from ratchet.task_records import Rollout, Task
 from ratchet.tasks.baselines import reference_actions
+from ratchet.tasks.parallel import possible_jobs
 from ratchet.tasks.prepare import task_layers
 
 SPEED_UP, OVERHEAD_SHARE, OVERHEAD_S = 1.7, 0.25, 1.0

@@ -26,10 +26,12 @@ from ratchet.policies.scripted import ScriptedPolicy
 from ratchet.protocols import Policy
 from ratchet.records import Action, ActionKind, Observation, Outcome, Reason, Recipe, SandboxSpec, Step, Trajectory
 from ratchet.rewards import RewardConfig
-from ratchet.rollout import RolloutLimits, failure_of, possible_jobs, rollout_id, run_rollouts
+from ratchet.rollout import RolloutLimits, rollout_id, run_rollouts
 from ratchet.sandbox.fake import Answer, FakeBackend
 from ratchet.task_records import FailureKind, Rollout, Task
 from ratchet.tasks.baselines import NOTHING, reference_actions
+from ratchet.tasks.failures import failure_of
+from ratchet.tasks.parallel import possible_jobs
 from ratchet.tasks.services import BrokenStartError, ServedSandbox
 from sample_project import sample_environment, sample_task
 

@@ -9,7 +9,6 @@ start when it is asked for again; what it left is removed then.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import defaultdict
@@ -31,8 +30,9 @@ from ratchet.sandbox.oci import OciBackend
 from ratchet.store import Store
 from ratchet.task_records import FailureKind, Grade, Rollout, Task
 from ratchet.tasks.extraction import Extracted, extract
+from ratchet.tasks.failures import failure_of, last_reason
 from ratchet.tasks.grading import grade
-from ratchet.tasks.parallel import in_threads
+from ratchet.tasks.parallel import in_threads, possible_jobs, spare_memory_bytes
 from ratchet.tasks.prepare import task_layers
 from ratchet.tasks.services import BrokenStartError, ServedSandbox
 from ratchet.tasks.tokens import token_traces, usage_of
@@ -45,10 +45,6 @@ Result = TypeVar("Result")
 
 MakePolicy = Callable[[Task, int], Policy]
 """The policy for one sample of a task. Called once for each try, maybe in several threads at once."""
-
-# What a machine can spare: the rest is for us, the model and the page cache.
-_MEMORY_SHARE = 0.8
-_LEAST_MEMORY_BYTES = 1 << 30
 
 _TRIES = 3
 _PAUSE_S = 2.0
@@ -100,7 +96,7 @@ def run_rollouts(
         make_policy=make_policy,
         policy_name=policy_name,
         seed=seed,
-        limits=replace(limits, memory_bytes=min(limits.memory_bytes, _spare_memory_bytes() // jobs)),
+        limits=replace(limits, memory_bytes=min(limits.memory_bytes, spare_memory_bytes() // jobs)),
         checkpoints=checkpoints,
         reward=reward,
     )
@@ -118,15 +114,6 @@ def _refuse_unscorable(store: Store, reward: RewardConfig) -> None:
             f"the reward {reward.name} cannot score new rollouts: it wants {wants}",
             remedy="run without it, get what it wants, and then: ratchet rollout score --reward FILE",
         )
-
-
-def possible_jobs(jobs: int) -> int:
-    """As many of `jobs` as there are cores and memory for, and one at least."""
-    return max(1, min(jobs, len(os.sched_getaffinity(0)), _spare_memory_bytes() // _LEAST_MEMORY_BYTES))
-
-
-def _spare_memory_bytes() -> int:
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _MEMORY_SHARE)
 
 
 def rollout_id(task: Task, policy_name: str, sample: int, seed: int) -> str:
@@ -287,7 +274,7 @@ class _Run:
                 checkpoints=self.checkpoints,
                 on_step=lambda _, step: log.step(step),
             )
-            if len(trajectory.steps) == 1 and _last_reason(trajectory) is Reason.BUDGET_SPENT:
+            if len(trajectory.steps) == 1 and last_reason(trajectory) is Reason.BUDGET_SPENT:
                 raise _NothingLeftError
             log.finish(trajectory.end)
             clock.lap("act")
@@ -366,24 +353,6 @@ def finished(store: Store, name: str) -> Rollout | None:
         return None
     rollout = store.get(KIND, name, Rollout)
     return None if rollout.failure is FailureKind.INFRASTRUCTURE else rollout
-
-
-def failure_of(trajectory: Trajectory) -> tuple[FailureKind | None, str]:
-    """Who a trajectory failed by, and how; None where it was submitted as done. It is graded all the same: what counts
-    is what was done."""
-    reason = _last_reason(trajectory)
-    if trajectory.end != "submitted":
-        return FailureKind.LIMITS, trajectory.end
-    last = trajectory.steps[-1].action
-    if last.ok:
-        return None, ""
-    return FailureKind.LIMITS if reason is Reason.BUDGET_SPENT else FailureKind.POLICY, (
-        f"{reason}: {last.detail}" if reason else last.detail
-    )
-
-
-def _last_reason(trajectory: Trajectory) -> Reason | None:
-    return trajectory.steps[-1].action.reason if trajectory.steps else None
 
 
 def _said(error: Exception) -> str:

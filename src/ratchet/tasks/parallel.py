@@ -1,12 +1,17 @@
-"""Doing one thing after another in a few threads."""
+"""Doing many things in a few threads, as many as this machine holds."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from queue import SimpleQueue
 from typing import TypeVar
+
+# What a machine can spare: the rest is for us, the model and the page cache.
+_MEMORY_SHARE = 0.8
+_LEAST_MEMORY_BYTES = 1 << 30
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -53,3 +58,13 @@ def in_threads(
         for _ in threads:
             todo.put(None)
         end(threads)
+
+
+def possible_jobs(jobs: int) -> int:
+    """As many of `jobs` as there are cores and memory for, and one at least."""
+    return max(1, min(jobs, len(os.sched_getaffinity(0)), spare_memory_bytes() // _LEAST_MEMORY_BYTES))
+
+
+def spare_memory_bytes() -> int:
+    """The part of this machine's memory that jobs may share."""
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _MEMORY_SHARE)
