@@ -141,8 +141,14 @@ def test_many_failing_tests_are_counted_and_their_files_named() -> None:
     cases = [TestCase(f"tests/test_{i % 3}.py::test_{i:03}", Outcome.FAILED, "E  x") for i in range(200)]
     text = statement(bug(), cases)
     assert "200 tests fail" in text
-    assert "and 188 more in" in text
+    assert "- `tests/test_0.py::test_000` and 66 more of this file: x\n" in text
     assert "python -m pytest tests/test_0.py tests/test_1.py tests/test_2.py" in text
+
+
+def test_failures_that_differ_are_listed_up_to_a_dozen() -> None:
+    cases = [TestCase(f"tests/test_a.py::test_{i:03}", Outcome.FAILED, f"E  assert {i} == 0") for i in range(30)]
+    text = statement(bug(), cases)
+    assert "- `tests/test_a.py::test_011`: assert 11 == 0\n- and 18 more\n" in text
 
 
 def test_what_a_repository_says_cannot_steer_a_terminal_or_close_its_block() -> None:

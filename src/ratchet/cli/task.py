@@ -39,6 +39,10 @@ def make(
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Tasks of each kind from each environment.")] = 10,
     seed: Annotated[int, typer.Option(metavar="S", help="The same seed makes the same tasks.")] = 0,
     mutations: Annotated[int, typer.Option(min=1, metavar="K", help="Faults that one bug combines.")] = 1,
+    combine: Annotated[
+        int,
+        typer.Option(metavar="N", help="Make harder bugs, each of N of the environment's bug tasks (with --kind bug)."),
+    ] = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="J", help="Candidates validated at once.")] = 1,
     rewrite: Annotated[
         str | None,
@@ -64,7 +68,8 @@ def make(
 
     store = Store(default_home())
     found = [_environment(store, name) for name in environments]
-    wanted = [Wanted(_kind(name), count, seed, mutations) for name in dict.fromkeys(kinds)]
+    wanted = [Wanted(_kind(name), count, seed, mutations, combine) for name in dict.fromkeys(kinds)]
+    _refuse_combining(combine, [each.kind for each in wanted])
     made: list[tuple[Environment, tuple[Task, ...], TaskYield]] = []
     with (
         open_progress("task make") as progress,
@@ -180,6 +185,46 @@ def check(names: Tasks, as_json: AsJson = False) -> None:
     raise typer.Exit(ExitCode.DISCARDED if failed else ExitCode.VERIFIED)
 
 
+@app.command("filter")
+def filter_(
+    policy: Annotated[str, typer.Option("--policy", metavar="POLICY", help="Whose rollouts say how hard a task is.")],
+    environment: Annotated[
+        str | None, typer.Option("--env", metavar="ENV", help="Only tasks of this environment.")
+    ] = None,
+    min_rate: Annotated[float, typer.Option(min=0, max=1, metavar="RATE", help="Solved at least so often.")] = 0.0,
+    max_rate: Annotated[float, typer.Option(min=0, max=1, metavar="RATE", help="Solved at most so often.")] = 1.0,
+    min_samples: Annotated[int, typer.Option(min=1, metavar="N", help="Rollouts that a task needs to count.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Print the tasks that a policy solves sometimes, neither never nor always: from those it can learn.
+
+    Exit status 3 where there is none.
+    """
+    from ratchet.store import Store, default_home
+    from ratchet.task_records import Rollout, Task
+    from ratchet.tasks.curriculum import select
+
+    store = Store(default_home())
+    only = _environment(store, environment).id if environment is not None else None
+    every = [store.get(KIND, name, Task) for name in store.ids(KIND)]
+    tasks = [task for task in every if only in (None, task.environment)]
+    rollouts = [store.get("rollout", name, Rollout) for name in store.ids("rollout")]
+    chosen = select(tasks, rollouts, policy, min_rate=min_rate, max_rate=max_rate, min_samples=min_samples)
+    rows = [
+        {"task": task.id, "solved": how.solved, "samples": how.samples, "low": how.low, "high": how.high}
+        for task in chosen.tasks
+        if (how := chosen.measured[task.id])
+    ]
+    if as_json:
+        say_json({"tasks": rows, "left_out": dict(chosen.counts)})
+    else:
+        for row in rows:
+            say(f"{row['task']}  {row['solved']}/{row['samples']} ({row['low']:.0%} to {row['high']:.0%})")
+        left_out = ", ".join(f"{reason} {number}" for reason, number in sorted(chosen.counts.items()))
+        complain(f"{plural(len(rows), 'task')} of {len(tasks)}" + (f"; left out: {left_out}" if left_out else ""))
+    raise typer.Exit(ExitCode.VERIFIED if rows else ExitCode.DISCARDED)
+
+
 @app.command()
 def remove(names: Tasks) -> None:
     """Remove tasks. The same seed makes them again."""
@@ -201,6 +246,15 @@ def _kind(name: str) -> TaskKind:
         return TaskKind(name)
     except ValueError:
         raise UsageError(f"There is no kind of task {name!r}.", remedy=f"the kinds are: {_KINDS}") from None
+
+
+def _refuse_combining(number: int, kinds: Iterable[TaskKind]) -> None:
+    from ratchet.task_records import TaskKind
+
+    if number == 1 or number < 0 or (number and set(kinds) != {TaskKind.BUG}):
+        raise UsageError(
+            "Only bugs can be combined, and two or more of them.", remedy="give --kind bug --combine 2, or leave it out"
+        )
 
 
 def _environment(store: Store, name: str) -> Environment:

@@ -10,18 +10,19 @@ import itertools
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.errors import SandboxError
+from ratchet.errors import SandboxError, UsageError
 from ratchet.records import Environment, content_id
 from ratchet.task_records import Task, TaskKind, TaskYield, Validation
 from ratchet.tasks.bugs import bug_candidates
 from ratchet.tasks.candidates import Candidate
 from ratchet.tasks.coverage import Coverage, coverage_of
+from ratchet.tasks.curriculum import combine
 from ratchet.tasks.features import feature_candidates
 from ratchet.tasks.history import history_candidates
 from ratchet.tasks.prepare import sources_of
@@ -32,17 +33,22 @@ TASK, VALIDATION, YIELD = "task", "validation", "task-yield"
 
 _TRIES_EACH = 6
 _ATTEMPTS = 3
+_MOST_DRAWN = 2000  # combinations, many of which come more than once
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What to make: `count` tasks of a kind for a seed, from at most `tries` candidates (0: six for each task).
-    `mutations` are combined in one bug."""
+
+    `mutations` are the faults that are planted together in one bug. With `combined`, bugs are made of so many of the
+    environment's bug tasks instead.
+    """
 
     kind: TaskKind
     count: int
     seed: int = 0
     mutations: int = 1
+    combined: int = 0
     tries: int = 0
 
     @property
@@ -92,16 +98,52 @@ def make_tasks(
 def candidates_of(
     workshop: Workshop, environment: Environment, wanted: Wanted, coverage: Coverage
 ) -> Iterator[Candidate]:
-    """All candidates of a kind, in the order of the seed."""
+    """All candidates of a kind, in the order of the seed. Raises UsageError where there are too few bugs to combine."""
     rng = random.Random(content_id([environment.id, wanted.kind, wanted.seed]))  # noqa: S311 - to be reproducible
     match wanted.kind:
+        case TaskKind.BUG if wanted.combined:
+            return _combinations(_bugs(workshop, environment, wanted.combined), wanted.combined, rng)
         case TaskKind.BUG:
             sources = sources_of(workshop, environment)
             return bug_candidates(sources, coverage, rng, mutations=wanted.mutations)
         case TaskKind.FEATURE:
-            return feature_candidates(sources_of(workshop, environment), coverage, rng)
+            return _one_way_first(feature_candidates(sources_of(workshop, environment), coverage, rng), rng)
         case TaskKind.HISTORY:
             return history_candidates(workshop, environment, coverage, rng)
+
+
+def _one_way_first(candidates: Iterator[Candidate], rng: random.Random) -> Iterator[Candidate]:
+    """One of the ways in which each feature can be taken out; then the others, once there are no more features."""
+    others: list[Candidate] = []
+    for _, ways in itertools.groupby(candidates, key=lambda c: (c.origin["path"], c.origin["names"])):
+        first, *rest = sorted(ways, key=lambda _: rng.random())
+        yield first
+        others += rest
+    yield from others
+
+
+def _bugs(workshop: Workshop, environment: Environment, fewest: int) -> list[Task]:
+    """The bug tasks of an environment that are no combinations themselves, in the order of their ids."""
+    every = [workshop.store.get(TASK, name, Task) for name in sorted(workshop.store.ids(TASK))]
+    bugs = [
+        task
+        for task in every
+        if task.environment == environment.id and task.kind is TaskKind.BUG and "combined" not in task.origin
+    ]
+    if len(bugs) < fewest:
+        raise UsageError(
+            f"{environment.name} has {len(bugs)} bug tasks, too few to combine {fewest} of them",
+            remedy=f"make some first: ratchet task make {environment.id[:12]} --kind bug",
+        )
+    return bugs
+
+
+def _combinations(bugs: list[Task], number: int, rng: random.Random) -> Iterator[Candidate]:
+    """Of `number` bugs each, in random order; those that cannot be told apart are left out."""
+    for _ in range(_MOST_DRAWN):
+        candidate = combine(sorted(rng.sample(bugs, number), key=lambda task: task.id))
+        if candidate is not None:
+            yield candidate
 
 
 def _distinct(environment: Environment, candidates: Iterator[Candidate]) -> Iterator[tuple[str, Candidate]]:
@@ -119,7 +161,7 @@ def _validated(
     coverage: Coverage,
     candidates: Iterator[tuple[str, Candidate]],
     jobs: int,
-) -> Iterator[tuple[str, Task | None, Validation]]:
+) -> Generator[tuple[str, Task | None, Validation]]:
     """What the gate says of each candidate, in their order, `jobs` at once. When it is closed, those under way end."""
     stop = threading.Event()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EVIDENCE = "## What fails"
 _HOW_TO_SEE = "## How to see it"
 
-_MOST_TESTS = 12
+_MOST_SAYINGS = 12
 _MOST_DEFINITIONS = 8
 _LONGEST_DOCSTRING = 1500
 _LONGEST_BODY = 2000
@@ -126,15 +126,17 @@ def _uses(candidate: Candidate) -> list[str]:
 
 
 def _sayings(failing: Sequence[TestCase], secrets: frozenset[str]) -> str:
-    """The failing tests, each with the line that says why, where that line tells nothing."""
+    """The failing tests with the line that says why, where that line tells nothing. Those of one file that say the same
+    are said once."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for case in failing:
+        alike.setdefault((case.id.partition("::")[0], _said(case.message, secrets)), []).append(case.id)
     lines = []
-    for case in failing[:_MOST_TESTS]:
-        said = _said(case.message, secrets)
-        lines.append(f"- `{case.id}`" + (f": {said}" if said else ""))
-    if len(failing) > _MOST_TESTS:
-        rest = failing[_MOST_TESTS:]
-        files = dict.fromkeys(case.id.partition("::")[0] for case in rest)
-        lines.append(f"- and {len(rest)} more in {_listed(f'`{path}`' for path in list(files)[:5])}")
+    for (_, said), (first, *others) in list(alike.items())[:_MOST_SAYINGS]:
+        count = f" and {len(others)} more of this file" if others else ""
+        lines.append(f"- `{first}`{count}" + (f": {said}" if said else ""))
+    if rest := sum(len(tests) for tests in list(alike.values())[_MOST_SAYINGS:]):
+        lines.append(f"- and {rest} more")
     return "\n".join(lines)
 
 
@@ -163,16 +165,17 @@ def _tells(line: str, secrets: frozenset[str]) -> bool:
 
 def _names(about: Sequence[Definition]) -> str:
     named = [f"`{definition.name}`" for definition in about]
-    return _listed(named) if len(named) <= 3 else f"{_listed(named[:2])} and {len(named) - 2} more" if named else ""
+    return _listed(named) if len(named) <= 3 else f"{', '.join(named[:2])} and {len(named) - 2} more"
 
 
 def _files(changes: Sequence[FileChange]) -> str:
     paths = sorted({f"`{change.path}`" for change in changes})
-    return _listed(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return _listed(paths) if len(paths) <= 5 else f"{', '.join(paths[:5])} and {len(paths) - 5} more"
 
 
 def _listed(items: Iterable[str]) -> str:
-    *first, last = items
+    """ "a, b and c"; of nothing, nothing."""
+    *first, last = [*items] or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -17,6 +17,7 @@ seen. A wrong solution that runs forever is a failure after a while, as a missin
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -28,7 +29,7 @@ from ratchet.autoinstall.workshop import BASE_USER, WORKSPACE, Workshop
 from ratchet.errors import SandboxError
 from ratchet.patches import Patch, inverse
 from ratchet.protocols import Sandbox
-from ratchet.records import Environment, Outcome, TestCase, TestRun, content_id
+from ratchet.records import Environment, Outcome, TestCase, content_id
 from ratchet.rewards.tests import passed
 from ratchet.rewards.tests import solved as is_solved
 from ratchet.task_records import Rejection, Task, Validation
@@ -39,7 +40,7 @@ from ratchet.tasks.extraction import extract
 from ratchet.tasks.grading import grade
 from ratchet.tasks.prepare import apply_patch, start_layers, task_layers
 from ratchet.tasks.statement import statement
-from ratchet.tasks.suite import Suite, run_suite, suite_of
+from ratchet.tasks.suite import Suite, SuiteRun, run_suite, suite_of
 from ratchet.tasks.traces import find_traces, told
 from ratchet.tasks.wrong import inverse_applied, skipped, stub
 
@@ -50,6 +51,7 @@ MOST_SECONDS = 8.0
 RUNS = 3
 _MOST_OUTSIDE = 0.2  # of the failing tests may be such that never ran the changed lines
 _SLOWER = 5.0  # a run may take so many times what was measured, and
+_FEW = 10
 _STARTING_S = 30.0  # so much more
 GATE = 1
 """Goes up when the gate changes so that what it refused or let through has to be looked at again."""
@@ -155,7 +157,7 @@ class _Gate:
         layers = task_layers(self.workshop, self.environment, task)
         tests = (*task.fail_to_pass, *task.pass_to_pass)
         with self._sandbox(layers) as sandbox:
-            kept = passed(self._run(sandbox, tests)[0], tests)
+            kept = passed(self._run(sandbox, tests).tests, tests)
         if solved := kept.intersection(task.fail_to_pass):
             raise _RejectedError(Rejection.NO_TEST_FAILS, f"with nothing done {min(solved)} passes")
         if lost := set(task.pass_to_pass) - kept:
@@ -176,14 +178,13 @@ class _Gate:
         """The task, as far as runs over the `layers` of its start can tell."""
         candidate = self.candidate
         with self._timed("nothing"), self._sandbox(layers) as sandbox:
-            nothing, ended = self._run(sandbox, tests)
-        if not ended:
+            nothing = self._run(sandbox, tests)
+        if nothing.result.limit is not None:
             raise _RejectedError(Rejection.TOO_SLOW, "with nothing done the tests do not end in time")
-        kept = passed(nothing, tests)
+        kept = passed(nothing.tests, tests)
         failing = tuple(test for test in tests if test not in kept)
         self._check_failing(failing, kept)
-        messages = {case.id: case for case in nothing.cases}
-        text = statement(candidate, [messages.get(test) or TestCase(test, Outcome.ERROR) for test in failing])
+        text = statement(candidate, [_case(test, nothing) for test in failing])
         task = self._task(text, failing, tuple(test for test in tests if test in kept))
         self._refuse_leaks(layers, task)
         with self._timed("wrong solutions"):
@@ -209,13 +210,14 @@ class _Gate:
             raise _RejectedError(Rejection.NOTHING_PASSES_LEFT, f"all {len(failing)} selected tests fail")
 
     def _refuse_wrong(self, layers: tuple[str, ...], task: Task, name: str, patch: Patch) -> None:
-        """A wrong solution fails a test that is to be mended, or breaks one that is to be kept. The former says it
-        mostly, and quicker."""
+        """A wrong solution fails a test that is to be mended, or breaks one that is to be kept. A few of the former say
+        it mostly, and quicker."""
         if not patch:
             return
-        for tests in (task.fail_to_pass, task.pass_to_pass):
+        mended = task.fail_to_pass
+        for tests in filter(None, (mended[:_FEW], mended[_FEW:], task.pass_to_pass)):
             with self._sandbox(layers, patch) as sandbox:
-                if passed(self._run(sandbox, tests)[0], tests) != set(tests):
+                if passed(self._run(sandbox, tests).tests, tests) != set(tests):
                     return
         raise _RejectedError(Rejection.WRONG_SOLUTION_PASSES, f"{name} passes all tests")
 
@@ -226,12 +228,12 @@ class _Gate:
         with self._timed("nothing"):
             for _ in range(RUNS - 1):
                 with self._sandbox(layers) as sandbox:
-                    flaky |= passed(self._run(sandbox, tests)[0], tests) ^ set(task.pass_to_pass)
+                    flaky |= passed(self._run(sandbox, tests).tests, tests) ^ set(task.pass_to_pass)
         with self._timed("reference"):
             runs = []
             for _ in range(RUNS - 1):
                 with self._sandbox(layers, inverse(task.changes)) as sandbox:
-                    runs.append(passed(self._run(sandbox, tests)[0], tests))
+                    runs.append(passed(self._run(sandbox, tests).tests, tests))
         always, ever = set.intersection(*runs), set.union(*runs)
         if never := [test for test in task.fail_to_pass if test not in ever]:
             raise _RejectedError(Rejection.REFERENCE_FAILS, f"{len(never)} tests fail with it, such as {never[0]}")
@@ -302,11 +304,9 @@ class _Gate:
             apply_patch(sandbox, patch)
             yield sandbox
 
-    def _run(self, sandbox: Sandbox, tests: Collection[str]) -> tuple[TestRun, bool]:
-        """The results, and whether the run ended before a limit did it."""
+    def _run(self, sandbox: Sandbox, tests: Collection[str]) -> SuiteRun:
         apply_patch(sandbox, self.candidate.hidden)
-        run = run_suite(sandbox, self.suite, tests, timeout_s=self._timeout_s(tests))
-        return run.tests, run.result.limit is None
+        return run_suite(sandbox, self.suite, tests, timeout_s=self._timeout_s(tests))
 
     def _timeout_s(self, tests: Collection[str]) -> float:
         return round(min(self.suite.timeout_s, _STARTING_S + _SLOWER * sum(map(self.coverage.seconds, tests))), 1)
@@ -318,6 +318,16 @@ class _Gate:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+
+
+def _case(test: str, run: SuiteRun) -> TestCase:
+    """What a failing test said; of one that was not run, what pytest says of its file."""
+    known = {case.id: case for case in run.tests.cases}
+    if test in known:
+        return known[test]
+    file = re.escape(test.partition("::")[0])
+    error = re.search(rf"^ERROR {file}(?: - (.+))?$", run.result.output, re.MULTILINE)
+    return TestCase(test, Outcome.ERROR, (error and error[1]) or "it was not run")
 
 
 def judges(candidate: Candidate, coverage: Coverage) -> frozenset[str]:
