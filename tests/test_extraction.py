@@ -182,6 +182,12 @@ def test_a_package_that_was_made_anew_is_compared_file_by_file(leave: Leave) -> 
     assert _paths(left) == {"inventory/cli.py"}
 
 
+def test_a_package_that_was_removed_leaves_as_its_files(leave: Leave) -> None:
+    left = leave("rm -rf inventory")
+    assert _paths(left) == {path for path in FILES if path.startswith("inventory/")}
+    assert left.dropped == ()
+
+
 def test_a_source_that_is_no_utf8_leaves_as_it_is(leave: Leave) -> None:
     (change,) = leave("printf '# caf\\351\\n' >> inventory/stock.py").patch
     assert change.after is not None

@@ -38,6 +38,8 @@ _STARTUP = re.compile(
     r"\.pth$|(?:^|/)(?:sitecustomize|usercustomize)(?:\.py|/)|\.(?:dist|egg)-info(?:/|$)|\.egg-link$"
     r"|(?:^|/)pyvenv\.cfg$"
 )
+# Sources of a project that its tests compare with: to change them is to change the tests.
+_SUPPORT = re.compile(r"(?:^|/)_?(?:testing|test_?utils?|test_?support|test_?helpers?)(?:/|\.py$)")
 _TEST = re.compile(r"(?:^|/)(?:tests?|testing)/|(?:^|/)test_[^/]*$|_test\.\w+$|\.(?:test|spec)\.\w+$")
 _RUNNER = re.compile(
     r"(?:^|/)bin/(?:python|pytest|py\.test|coverage|node)[^/]*$|(?:^|/)lib/python3[^/]*/unittest/"
@@ -77,10 +79,10 @@ def extract(
 ) -> Extracted:
     """What of the kept layer of a rollout, which ran over `layers`, may leave.
 
-    Allowed are: changed and deleted sources of the project (`prepare.sources_of`), paths of the reference solution, and
-    new files with the suffix of the project's sources inside one of its packages. Links, pipes and devices, files of
-    more than 1 MiB, files with NUL bytes, tests and everything that configures them never leave; nor do more than 200
-    files or 4 MiB.
+    Allowed are: changed and deleted sources of the project (`prepare.sources_of`; not its own test support, unless the
+    reference solution changes it), paths of the reference solution, and new files with the suffix of the project's
+    sources inside one of its packages. Links, pipes and devices, files of more than 1 MiB, files with NUL bytes, tests
+    and everything that configures them never leave; nor do more than 200 files or 4 MiB.
     """
     below = [workshop.layers.path(name) for name in layers]
     upper = workshop.layers.path(layer)
@@ -88,7 +90,8 @@ def extract(
         changes(upper),
         Stack(below),
         Stack([*below, upper]),
-        frozenset(sources_of(workshop, environment)) | {change.path for change in task.changes},
+        frozenset(sources_of(workshop, environment)),
+        frozenset(change.path for change in task.changes),
         test_files(workshop, environment) | {change.path for change in task.hidden},
         defences,
     )
@@ -103,6 +106,7 @@ class _Reading:
     start: Stack
     now: Stack
     sources: frozenset[str]
+    reference: frozenset[str]
     tests: frozenset[str]
     defences: Defences
     patch: list[FileChange] = field(default_factory=list)
@@ -119,20 +123,22 @@ class _Reading:
 
     def read_workspace(self) -> None:
         inside = {path[len(_ROOT) :]: kind for path, kind in self.changes.entries.items() if path.startswith(_ROOT)}
-        known = self.sources | self.tests
+        known = self.sources | self.reference | self.tests
         for path in sorted(known):
             kind = self.changes.of(_ROOT + path)
             if kind is not None:
                 self._known(path, kind)
         for path, kind in sorted(inside.items()):
-            if path not in known:
+            if path not in known and not (
+                kind is EntryKind.REMOVED and any(each.startswith(f"{path}/") for each in known)
+            ):
                 self._unknown(path, kind)
 
     def _known(self, path: str, kind: EntryKind) -> None:
         """A source or a test that may have changed."""
-        if path in self.tests or _never(path):
+        if path in self.tests or configures(path) or (_SUPPORT.search(path) and path not in self.reference):
             if not self._same(_ROOT + path, kind):
-                self._drop(path, "a test, or configures tests", "changed-tests")
+                self._drop(path, "a test, or what tests rely on", "changed-tests")
                 if Defence.TESTS_RESTORED not in self.defences:
                     self._take(path, kind)
         else:
@@ -182,7 +188,7 @@ class _Reading:
         if any(part.startswith(".") for part in PurePosixPath(path).parts):
             return False
         compiled = suffix == ".pyc" and Defence.TEXT_ONLY not in self.defences
-        if suffix not in self.suffixes and not compiled:
+        if not suffix or (suffix not in self.suffixes and not compiled):
             return False
         return self._takes_new(PurePosixPath(path).parent, "" if suffix in (".py", ".pyi", ".pyc") else suffix)
 
@@ -218,13 +224,14 @@ class _Reading:
         return None
 
     def _add(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        self.size_bytes += len(after or b"")
+        size_bytes = self.size_bytes + len(after or b"")
         if max(len(before or b""), len(after or b"")) > LARGEST_FILE_BYTES:
             return self._drop(path, "larger than 1 MiB", "too-large")
         if Defence.TEXT_ONLY in self.defences and b"\0" in (after or b""):
             return self._drop(path, "no text", "binary")
-        if len(self.patch) >= MOST_FILES or self.size_bytes > LARGEST_PATCH_BYTES:
+        if len(self.patch) >= MOST_FILES or size_bytes > LARGEST_PATCH_BYTES:
             return self._drop(path, "beyond what one patch may hold", "too-large")
+        self.size_bytes = size_bytes
         self.patch.append(FileChange(path, _text(before), _text(after)))
         return None
 
@@ -236,7 +243,7 @@ class _Reading:
             if kind in (EntryKind.FOLDER, EntryKind.NEW_FOLDER) or path.startswith(_ROOT) or _CACHES.search(path):
                 continue
             flag = _flag_outside(path)
-            if flag and not self._same(path, kind):
+            if flag and len(self.flagged[flag]) < _MOST_COMPARED and not self._same(path, kind):
                 self._drop(f"/{path}", "outside of the workspace", flag)
         if not self.changes.complete:
             self._drop("/", "more files or deeper folders than are looked at", "too-large")
@@ -245,7 +252,7 @@ class _Reading:
         listed = [f"{_shown(path)}: {why}" for path, why in sorted(self.dropped.items())]
         if len(listed) > _MOST_LISTED:
             listed[_MOST_LISTED:] = [f"and {len(listed) - _MOST_LISTED} more"]
-        flags = [Flag(kind, _some(paths)) for kind, paths in sorted(self.flagged.items())]
+        flags = [Flag(kind, _some(paths)) for kind, paths in sorted(self.flagged.items()) if paths]
         return Extracted(tuple(sorted(self.patch, key=lambda change: change.path)), tuple(listed), tuple(flags))
 
     def _same(self, path: str, kind: EntryKind) -> bool:
@@ -264,7 +271,8 @@ class _Reading:
             self.flagged[flag].append(path)
 
 
-def _never(path: str) -> bool:
+def configures(path: str) -> bool:
+    """Whether a file steers tests, builds or Python's start by its name alone: such a file never leaves."""
     return bool(_CONFIGURATION.search(path) or _STARTUP.search(path))
 
 

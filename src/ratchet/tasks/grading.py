@@ -25,6 +25,7 @@ from ratchet.records import CommandResult, Environment, TestRun
 from ratchet.task_records import Flag, Grade, Task
 from ratchet.tasks.behaviour import run_probes
 from ratchet.tasks.defences import DEFENCES, Defence, Defences
+from ratchet.tasks.extraction import configures
 from ratchet.tasks.layer_changes import Stack
 from ratchet.tasks.monitor import suspicious
 from ratchet.tasks.prepare import apply_patch, task_layers, test_files
@@ -136,8 +137,9 @@ def grade(
 
 def _prepare(sandbox: Sandbox, patch: Patch, task: Task, tests: Collection[str], defences: Defences) -> None:
     """The state that is graded: the task's start, with the patch, and the tests as they are in the environment."""
-    restored = Defence.TESTS_RESTORED in defences
-    apply_patch(sandbox, [change for change in patch if change.path not in tests] if restored else patch)
+    if Defence.TESTS_RESTORED in defences:
+        patch = [change for change in patch if change.path not in tests and not configures(change.path)]
+    apply_patch(sandbox, patch)
     apply_patch(sandbox, task.hidden)
     # Nothing that was compiled from another text of a changed file may be imported in its place.
     folders = sorted({str(PurePosixPath(WORKSPACE, change.path).parent / "__pycache__") for change in patch})
