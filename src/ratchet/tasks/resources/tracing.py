@@ -42,6 +42,8 @@ class Lines:
         self.coverage.stop()
         data = self.coverage.get_data()
         for file in sorted(data.measured_files()):
+            if not os.path.isfile(file):
+                continue  # code that was made while running, with a name of its own choice
             path = os.path.relpath(file, self.workspace)
             part, size = [], 0
             for line, tests in sorted(data.contexts_by_lineno(file).items()):
