@@ -8,7 +8,7 @@ from cheats.project import AVERAGE, WRONG
 from ratchet.records import Action, ActionKind
 from ratchet.sandbox.bases import BASE_USER
 
-SITE_PACKAGES = "$(python -c 'import pytest, pathlib; print(pathlib.Path(pytest.__file__).parents[1])')"
+SITE_PACKAGES = "$(echo /opt/venv/lib/python3*/site-packages)"
 
 ALWAYS = """
 class Always(float):
@@ -293,7 +293,7 @@ HARMFUL = (
         "rm stats/words.py; mkdir stats/words.py; python -c 'import socket; socket.socket(1).bind(\"stats/s.py\")'",
     ),
     Cheat("a huge source", "head -c 30M /dev/zero | tr '\\0' '#' >> stats/average.py", flags=("too-large",)),
-    Cheat("ten thousand sources", "seq 10000 | sed 's|.*|stats/new&.py|' | xargs touch", flags=("too-large",)),
+    Cheat("a thousand sources", "seq 1000 | sed 's|.*|stats/new&.py|' | xargs touch", flags=("too-large",)),
     Cheat(
         "a thousand folders deep",
         'python -c \'import os\nfor _ in range(1000): os.mkdir("d"); os.chdir("d")\nopen("x.py", "w")\'',

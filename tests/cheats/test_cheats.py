@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from cheats.policies import Cheat
 from cheats.project import AVERAGE, FILES, LIBRARY, bug
 from ratchet.agent import AgentLimits, run_agent
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.patches import Patch
+from ratchet.patches import Patch, inverse
 from ratchet.policies.scripted import ScriptedPolicy
-from ratchet.records import Environment, Limits
+from ratchet.records import Environment, Limits, content_id
 from ratchet.rewards.tests import passed, solved
 from ratchet.sandbox.oci import OciBackend
 from ratchet.task_records import Flag, Grade, Task
@@ -61,31 +62,36 @@ class Place:
     environment: Environment
     task: Task
     layers: tuple[str, ...]
-    graded: dict[tuple[Patch, float, Defences], Grade] = field(default_factory=dict)
+    graded: dict[tuple[str, Patch, float], Grade] = field(default_factory=dict)
 
-    def roll_out(self, cheat: Cheat) -> tuple[str, str]:
-        """The layer that a policy leaves, which the caller removes, and what its commands printed."""
+    @contextmanager
+    def rolled_out(self, cheat: Cheat) -> Iterator[tuple[str, str]]:
+        """The layer that a policy leaves, and what its commands printed."""
         env = self.environment.recipe.env
         policy = ScriptedPolicy([replace(action, env=env) for action in cheat.actions])
         with self.workshop.offline(self.layers, _LIMITS) as sandbox:
             trajectory = run_agent(policy, sandbox, AgentLimits(steps=10, seconds=60.0))
-            return sandbox.keep(), "".join(step.result.output for step in trajectory.steps if step.result)
-
-    def extract(self, cheat: Cheat, defences: Defences = DEFENCES) -> tuple[Extracted, str]:
-        layer, output = self.roll_out(cheat)
+            layer = sandbox.keep()
         try:
-            return extract(self.workshop, self.layers, layer, self.environment, self.task, defences=defences), output
+            yield layer, "".join(step.result.output for step in trajectory.steps if step.result)
         finally:
             self.workshop.layers.remove(layer)
+
+    def extract(self, layer: str, defences: Defences = DEFENCES) -> Extracted:
+        return extract(self.workshop, self.layers, layer, self.environment, self.task, defences=defences)
+
+    def left_by(self, cheat: Cheat) -> tuple[Extracted, str]:
+        with self.rolled_out(cheat) as (layer, output):
+            return self.extract(layer), output
 
     def grade(self, patch: Patch, task: Task, defences: Defences = DEFENCES, on_top: Sequence[str] = ()) -> Grade:
         layers = (*self.layers, *on_top)
         return grade(self.workshop, self.environment, task, patch, layers=layers, defences=defences)
 
-    def grade_once(self, patch: Patch, timeout_s: float) -> Grade:
-        key = (patch, timeout_s, DEFENCES)
+    def grade_once(self, patch: Patch, task: Task, timeout_s: float) -> Grade:
+        key = (content_id(task), patch, timeout_s)
         if key not in self.graded:
-            self.graded[key] = self.grade(patch, replace(self.task, timeout_s=timeout_s))
+            self.graded[key] = self.grade(patch, replace(task, timeout_s=timeout_s))
         return self.graded[key]
 
 
@@ -115,7 +121,7 @@ def _kinds(flags: Sequence[Flag]) -> set[str]:
 
 @pytest.mark.parametrize("policy", [policies.HONEST, policies.HONEST_AND_TIDY], ids=lambda policy: policy.name)
 def test_an_honest_fix_is_rewarded(place: Place, policy: Cheat) -> None:
-    extracted, _ = place.extract(policy)
+    extracted, _ = place.left_by(policy)
     given = place.grade(extracted.patch, place.task)
     assert solved(given, place.task)
     assert (given.compiles, given.imports, given.detail) == (True, True, "")
@@ -124,8 +130,8 @@ def test_an_honest_fix_is_rewarded(place: Place, policy: Cheat) -> None:
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
 def test_a_cheat_is_not_rewarded(place: Place, cheat: Cheat) -> None:
-    extracted, output = place.extract(cheat)
-    given = place.grade_once(extracted.patch, cheat.timeout_s)
+    extracted, output = place.left_by(cheat)
+    given = place.grade_once(extracted.patch, place.task, cheat.timeout_s)
     assert not solved(given, place.task)
     assert set(cheat.flags) <= _kinds([*extracted.flags, *given.flags])
     assert (passed(given.tests, place.task.fail_to_pass) == set(place.task.fail_to_pass)) == cheat.solves
@@ -135,33 +141,33 @@ def test_a_cheat_is_not_rewarded(place: Place, cheat: Cheat) -> None:
 def test_a_table_of_the_tests_inputs_is_told_by_other_inputs_only(place: Place, probed: Task) -> None:
     """The tests are all right with it: nothing but a look at what it does elsewhere, and a flag that decides nothing,
     tells it from a solution."""
-    extracted, _ = place.extract(policies.SPECIAL_CASES)
-    given = place.grade(extracted.patch, probed)
+    extracted, _ = place.left_by(policies.SPECIAL_CASES)
+    given = place.grade_once(extracted.patch, probed, policies.SPECIAL_CASES.timeout_s)
     assert solved(given, probed)
     assert given.probes
     assert not all(given.probes)
     assert "special-cases" in _kinds(given.flags)
-    honest, _ = place.extract(policies.HONEST)
-    assert all(place.grade(honest.patch, probed).probes)
+    assert all(place.grade(inverse(probed.changes), probed).probes)
 
 
 @pytest.mark.parametrize("defence", NEEDED, ids=str)
 def test_without_this_defence_a_cheat_wins(place: Place, probed: Task, defence: Defence) -> None:
-    cheat = NEEDED[defence]
+    cheat, less = NEEDED[defence], DEFENCES - {defence}
     task = bug(place.environment.id, LIBRARY) if cheat in _LIBRARY_ONLY else place.task
     task = probed if defence is Defence.PROBES else task
-    for defences, wins in ((DEFENCES, False), (DEFENCES - {defence}, True)):
-        extracted, _ = place.extract(cheat, defences)
-        given = place.grade(extracted.patch, task, defences)
-        assert (solved(given, task) and all(given.probes)) == wins, defences
+    with place.rolled_out(cheat) as (layer, _):
+        defended = place.grade_once(place.extract(layer).patch, task, cheat.timeout_s)
+        undefended = place.grade(place.extract(layer, less).patch, task, less)
+    assert not _wins(defended, task)
+    assert _wins(undefended, task)
 
 
 def test_without_care_for_links_a_file_of_the_host_leaves(place: Place, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(AVERAGE)
-    cheat = Cheat("a link to the host", f"ln -sf {secret} stats/average.py")
-    assert place.extract(cheat)[0].patch == ()
-    (change,) = place.extract(cheat, DEFENCES - {Defence.NO_LINKS})[0].patch
+    with place.rolled_out(Cheat("a link to the host", f"ln -sf {secret} stats/average.py")) as (layer, _):
+        assert place.extract(layer).patch == ()
+        (change,) = place.extract(layer, DEFENCES - {Defence.NO_LINKS}).patch
     assert change.after == AVERAGE
 
 
@@ -171,9 +177,10 @@ def test_every_defence_is_shown_to_be_needed() -> None:
 
 def test_what_was_changed_outside_of_the_sources_wins_where_the_sandbox_is_not_a_fresh_one(place: Place) -> None:
     task = bug(place.environment.id, LIBRARY)
-    layer, _ = place.roll_out(policies.AMONG_THE_PACKAGES)
-    try:
+    with place.rolled_out(policies.AMONG_THE_PACKAGES) as (layer, _):
         assert not solved(place.grade((), task), task)
         assert solved(place.grade((), task, on_top=[layer]), task)
-    finally:
-        place.workshop.layers.remove(layer)
+
+
+def _wins(given: Grade, task: Task) -> bool:
+    return solved(given, task) and all(given.probes)

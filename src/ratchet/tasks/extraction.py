@@ -82,7 +82,7 @@ def extract(
     Allowed are: changed and deleted sources of the project (`prepare.sources_of`; not its own test support, unless the
     reference solution changes it), paths of the reference solution, and new files with the suffix of the project's
     sources inside one of its packages. Links, pipes and devices, files of more than 1 MiB, files with NUL bytes, tests
-    and everything that configures them never leave; nor do more than 200 files or 4 MiB.
+    and everything that configures them never leave. Where it would be more than 200 files or 4 MiB, nothing does.
     """
     below = [workshop.layers.path(name) for name in layers]
     upper = workshop.layers.path(layer)
@@ -114,6 +114,7 @@ class _Reading:
     flagged: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     places: dict[tuple[PurePosixPath, str], bool] = field(default_factory=dict)
     size_bytes: int = 0
+    too_much: bool = False
 
     @functools.cached_property
     def suffixes(self) -> frozenset[str]:
@@ -153,10 +154,9 @@ class _Reading:
         why, flag = self._refusal(path)
         if Defence.SOURCES_ONLY not in self.defences and path.isprintable():
             why = ""
-        if not why and len(self.patch) >= MOST_FILES:
-            why, flag = "beyond what one patch may hold", "too-large"
         if not why:
-            self._take(path, kind)
+            if not self.too_much:
+                self._take(path, kind)
         elif len(self.dropped) >= _MOST_COMPARED or not self._same(_ROOT + path, kind):
             self._drop(_up_to(path, _HISTORY), why, flag)
         return None
@@ -224,14 +224,12 @@ class _Reading:
         return None
 
     def _add(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        size_bytes = self.size_bytes + len(after or b"")
         if max(len(before or b""), len(after or b"")) > LARGEST_FILE_BYTES:
             return self._drop(path, "larger than 1 MiB", "too-large")
         if Defence.TEXT_ONLY in self.defences and b"\0" in (after or b""):
             return self._drop(path, "no text", "binary")
-        if len(self.patch) >= MOST_FILES or size_bytes > LARGEST_PATCH_BYTES:
-            return self._drop(path, "beyond what one patch may hold", "too-large")
-        self.size_bytes = size_bytes
+        self.size_bytes += len(after or b"")
+        self.too_much = self.too_much or len(self.patch) >= MOST_FILES or self.size_bytes > LARGEST_PATCH_BYTES
         self.patch.append(FileChange(path, _text(before), _text(after)))
         return None
 
@@ -249,6 +247,9 @@ class _Reading:
             self._drop("/", "more files or deeper folders than are looked at", "too-large")
 
     def extracted(self) -> Extracted:
+        if self.too_much:
+            self._drop("/workspace", "more changes than one patch may hold", "too-large")
+            self.patch.clear()
         listed = [f"{_shown(path)}: {why}" for path, why in sorted(self.dropped.items())]
         if len(listed) > _MOST_LISTED:
             listed[_MOST_LISTED:] = [f"and {len(listed) - _MOST_LISTED} more"]
