@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,8 +24,8 @@ _TIMEOUT_S = 300.0
 
 # One commit, by nobody, at a fixed date, without hooks, remotes or a reflog.
 _GIT = f"""\
+cd {WORKSPACE} && rm -rf .git || exit 1
 command -v git >/dev/null 2>&1 || exit 0
-cd {WORKSPACE} && rm -rf .git
 export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0
 export GIT_AUTHOR_NAME=start GIT_AUTHOR_EMAIL=start@localhost
 export GIT_COMMITTER_NAME=start GIT_COMMITTER_EMAIL=start@localhost
@@ -50,8 +51,8 @@ def task_layers(workshop: Workshop, environment: Environment, task: Task) -> tup
 def start_layers(workshop: Workshop, environment: Environment, changes: Patch) -> tuple[tuple[str, ...], str]:
     """The layers of an environment with `changes`, and the id of the one that holds them, which the caller removes.
 
-    Copies of a changed file (installed, or in a build folder) become links to the one in the workspace; bytecode,
-    caches and archives that may hold its old text are removed; the history is one commit. Raises SandboxError.
+    Copies of sources (installed, or in a build folder) become links to those in the workspace; bytecode, caches and
+    archives that may hold a changed file's old text are removed; the history is one commit. Raises SandboxError.
     """
     below = environment_layers(workshop, environment)
     with workshop.offline(below, environment.limits) as sandbox:
@@ -84,14 +85,20 @@ def _order(workshop: Workshop, environment: Environment, changes: Patch) -> dict
     """What `resources/settle.py` is to do."""
     root = checkout_root(workshop, environment)
     files = project_files(workshop, environment)
+    texts: dict[str, str | None] = {**sources_of(workshop, environment)}
+    texts |= {change.path: change.before for change in changes}
+    copies = []
+    for path, text in texts.items():
+        data = (text or "").encode("utf-8", "surrogateescape")
+        copies.append({"path": path, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)})
     changed = []
     for change in changes:
         original = root / change.path
-        data = (change.before or "").encode("utf-8", "surrogateescape")
-        mtime = int(original.lstat().st_mtime) if original.is_file() else int(root.lstat().st_mtime)
-        digest = hashlib.sha256(data).hexdigest()
-        changed.append({"path": change.path, "sha256": digest, "size": len(data), "mtime": mtime})
-    return {"workspace": WORKSPACE, "changed": changed, "keep": [*files.sources, *files.tests]}
+        known = original.is_file() and not original.is_symlink()
+        info = (original if known else root).lstat()
+        mode = stat.S_IMODE(info.st_mode) if known else None
+        changed.append({"path": change.path, "mtime": int(info.st_mtime), "mode": mode})
+    return {"workspace": WORKSPACE, "changed": changed, "copies": copies, "keep": [*files.sources, *files.tests]}
 
 
 def _must(sandbox: Sandbox, command: str, user: str) -> None:

@@ -10,7 +10,7 @@ from ratchet.autoinstall.workshop import WORKSPACE, Workshop
 from ratchet.records import Environment, Survey
 from ratchet.survey import survey
 from ratchet.survey.formats import names
-from ratchet.survey.tree import Tree, is_vendored
+from ratchet.survey.tree import MAX_BYTES, Tree, is_vendored
 
 KIND = "project-files"
 
@@ -19,17 +19,17 @@ _INTERPRETED = (".py", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx")
 _COMPILED = (".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh")
 _BUILDS = re.compile(r"\b(?:make|cmake|ctest|meson|ninja|build_ext)\b")
 
-_TEST_FOLDERS = frozenset({"tests", "test", "testsuite", "__tests__", "spec"})
+_TEST_FOLDERS = frozenset({"tests", "test", "testsuite", "unittests", "__tests__", "spec"})
 _TEST_NAME = re.compile(r"(?:^test_.*|.*_test)\.\w+$|.*\.(?:test|spec)\.\w+$|^conftest\.py$|^tests?\.py$")
 _TEST_FACTS = ("test-count", "test-file", "test-script")
-_CONFIGURATION = names(
+CONFIGURATION = names(
     """pytest.ini .pytest.ini pytest.toml tox.ini tox.toml setup.cfg setup.py pyproject.toml .coveragerc noxfile.py
     package.json jest.config.js vitest.config.ts .mocharc.json Makefile CMakeLists.txt meson.build"""
 )
 # Beside the project, not of it.
 _ASIDE_FOLDERS = names(
     """docs doc documentation examples example samples demo demos benchmarks benchmark bench scripts script tools tool
-    ci maint misc contrib .github"""
+    ci maint misc contrib checks performance perf requirements .github"""
 )
 _ASIDE_NAMES = frozenset({"conf.py", "fabfile.py", "tasks.py", "versioneer.py", "_version.py", "runtests.py"})
 
@@ -67,7 +67,7 @@ def sources_of(workshop: Workshop, environment: Environment) -> dict[str, str]:
     tree = Tree(checkout_root(workshop, environment))
     texts = {}
     for path in project_files(workshop, environment).sources:
-        text = _exact_text(tree.root / path) if path in tree else None
+        text = exact_text(tree.root / path) if path in tree else None
         if text is not None:
             texts[path] = text
     return texts
@@ -77,9 +77,10 @@ def test_files(workshop: Workshop, environment: Environment) -> frozenset[str]:
     return frozenset(project_files(workshop, environment).tests)
 
 
-def _exact_text(path: Path) -> str | None:
-    """With its line ends as they are. `Tree` has seen that the path is a regular file inside the checkout."""
-    if path.is_symlink():
+def exact_text(path: Path) -> str | None:
+    """With its line ends as they are; None where it is no UTF-8, or too large. `Tree` has seen that the path is a
+    regular file inside the checkout."""
+    if path.is_symlink() or path.stat().st_size > MAX_BYTES:
         return None
     try:
         return path.read_bytes().decode()
@@ -94,11 +95,15 @@ def _builds(environment: Environment) -> bool:
 def _classify(tree: Tree, found: Survey, compiled: bool) -> ProjectFiles:
     tests = {fact.file for kind in _TEST_FACTS for fact in found.of(kind) if fact.group != "doctest"}
     suffixes = (*_INTERPRETED, *_COMPILED) if compiled else _INTERPRETED
+    # A package of that name is what a library offers to its users' tests; at the top it is that where no tests lie in.
+    testing = any(path.startswith("testing/") and _TEST_NAME.fullmatch(PurePosixPath(path).name) for path in tree.files)
     sources = []
     for path in tree.files:
         parts = PurePosixPath(path).parts
-        is_test = path in tests or bool(_TEST_NAME.fullmatch(parts[-1])) or not _TEST_FOLDERS.isdisjoint(parts[:-1])
-        if is_test or parts[-1] in _CONFIGURATION:
+        folders = {part.lower() for part in parts[:-1]}
+        is_test = path in tests or bool(_TEST_NAME.fullmatch(parts[-1])) or not _TEST_FOLDERS.isdisjoint(folders)
+        is_test = is_test or (testing and parts[0] == "testing" and len(parts) > 1)
+        if is_test or parts[-1] in CONFIGURATION:
             tests.add(path)
         elif path.endswith(suffixes) and not _aside(parts) and not is_vendored(path):
             sources.append(path)

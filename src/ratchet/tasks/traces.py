@@ -9,7 +9,8 @@ import re
 import shlex
 import tarfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -21,9 +22,11 @@ from ratchet.task_records import FileChange, Task
 
 _SHORTEST = 8  # characters of a line that is looked for
 _TELLING = 60  # characters of three lines or more that tell by themselves
-_MOST_PATTERNS = 6
+_PATTERNS_A_FILE = 4
+_MOST_PATTERNS = 24
 _MOST_FILES = 400
 _MOST_ARCHIVES = 60
+_LARGEST_TEXT_BYTES = 8 << 20
 _LARGEST_BYTES = 32 << 20
 _TIMEOUT_S = 300.0
 _FOLDER = "/tmp/ratchet-removed"  # noqa: S108 - in a sandbox that is thrown away
@@ -44,27 +47,30 @@ class _Removed:
 
         One line that looks alike is chance. It is a trace beside its old neighbour, or with two others of them.
         """
-        there = [line.strip() for line in data.splitlines()]
-        known = {line for line in there if line in self.lines}
-        if not known:
-            return ""
-        filled = [line for line in there if line]
-        beside = next((a for a, b in itertools.pairwise(filled) if (a, b) in self.pairs), None)
+        filled = [line for each in data.splitlines() if (line := each.strip())]
+        known = self.lines.intersection(filled)
+        beside = next((max(pair, key=len) for pair in itertools.pairwise(filled) if pair in self.pairs), None)
         if beside is None and (len(known) < 3 or sum(map(len, known)) < _TELLING):
             return ""
-        return (beside or max(known, key=len)).decode("utf-8", "replace")
+        return (beside or max(known, key=lambda line: (len(line), line))).decode("utf-8", "replace")
+
+    @property
+    def patterns(self) -> list[bytes]:
+        """What every file that holds a part of it has a line of: as few as find it, since all files are searched."""
+        longest = sorted(self.lines, key=lambda line: (-len(line), line))[:_PATTERNS_A_FILE]
+        return longest or sorted({max(pair, key=len) for pair in self.pairs})[:_PATTERNS_A_FILE]
 
 
 def find_traces(sandbox: Sandbox, task: Task) -> tuple[str, ...]:
     """What the sandbox still holds of the text that `task` took away, as "path: line"; empty where there is nothing.
 
-    Every file is searched, archives are opened, bytecode of the changed modules may not exist, and the history of the
-    workspace has to be one commit that is its content. What is compressed or encoded otherwise is not found, nor what
-    was always in another file of the checkout.
+    Every file of at most 8 MiB is searched, archives are opened, bytecode of the changed modules may not exist, and the
+    history of the workspace has to be one commit that is its content. To be called before anything ran in the
+    workspace. What is compressed or encoded otherwise is not found, nor what was always in another file of the
+    checkout, nor a fault so small that no line of some length tells it.
     """
     removed = [known for change in _taken_away(task) if (known := _removed(change)) is not None]
-    if not removed:
-        return ()
+    _list_files(sandbox, removed, task)
     found = [*_in_files(sandbox, removed), *_in_archives(sandbox, removed), *_in_bytecode(sandbox, task)]
     return tuple(dict.fromkeys([*found, *_in_history(sandbox)]))
 
@@ -97,7 +103,7 @@ def _removed(change: FileChange) -> _Removed | None:
     # A pair that is still there was never taken away.
     left = [line.strip() for line in (change.after or "").splitlines() if line.strip()]
     pairs -= set(itertools.pairwise(left))
-    if not lines:
+    if not lines and not pairs:
         return None
     return _Removed(
         change.path,
@@ -150,22 +156,49 @@ def _documentation_lines(text: str) -> frozenset[int]:
 # --------------------------------------------------------------------------- where it may still be
 
 
-def _in_files(sandbox: Sandbox, removed: list[_Removed]) -> Iterator[str]:
-    patterns = sorted({line for known in removed for line in known.lines}, key=lambda line: (-len(line), line))
-    sandbox.write(f"{_FOLDER}/lines", b"\n".join(patterns[:_MOST_PATTERNS]) + b"\n")
+def _list_files(sandbox: Sandbox, removed: list[_Removed], task: Task) -> None:
+    """Three lists, of one walk: the archives, the bytecode of the changed modules, and the files in which a pattern is
+    found."""
+    patterns = dict.fromkeys(itertools.chain.from_iterable(itertools.zip_longest(*(k.patterns for k in removed))))
+    patterns.pop(None, None)
+    sandbox.write(f"{_FOLDER}/lines", b"\n".join(list(patterns)[:_MOST_PATTERNS]))
     # Files of the kernel are no files; what is asked for is in the list of what is searched for.
-    aside = " -o ".join(f"-path .{path}" for path in (_FOLDER, "/proc", "/sys", "/dev"))
+    aside = " -o ".join(f"-path {path}" for path in (_FOLDER, "/proc", "/sys", "/dev"))
+    archives = _any_name(_ARCHIVES)
+    bytecode = _any_name(sorted({f"{_plain(path.stem)}.*py[co]" for path in _modules(task)}))
+    search = f"LC_ALL=C xargs -0 -r grep -aFlZ -f {_FOLDER}/lines -- 2>/dev/null | head -z -n {_MOST_FILES}"
+    lists = f"{archives} -fprint0 archives -o {bytecode} -fprint0 bytecode"
     command = (
-        f"cd / && find . -xdev \\( {aside} \\) -prune -o -type f -size -{_LARGEST_BYTES >> 10}k -print0"
-        f" | LC_ALL=C xargs -0 -r grep -aFlZ -f {_FOLDER}/lines -- 2>/dev/null"
-        f" | head -z -n {_MOST_FILES} > {_FOLDER}/found; true"
+        f"cd {_FOLDER} && find / -xdev \\( {aside} \\) -prune -o -type f"
+        f" \\( {lists} -o -size -{_LARGEST_TEXT_BYTES >> 10}k -print0 \\)"
+        f" | {search if removed and patterns else 'cat >/dev/null'} > found; true"
     )
     _run(sandbox, command)
+
+
+def _any_name(patterns: Sequence[str]) -> str:
+    """For `find`: never true where there are no patterns."""
+    names = " -o ".join(f"-name {shlex.quote(pattern)}" for pattern in patterns)
+    return f"\\( {names or '-false'} \\)"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"([*?\[\]\\])", r"\\\1", name)
+
+
+def _modules(task: Task) -> list[PurePosixPath]:
+    changed = [PurePosixPath(change.path) for change in _taken_away(task) if change.before is not None]
+    return [path for path in changed if path.suffix == ".py"]
+
+
+def _listed(sandbox: Sandbox, name: str) -> list[str]:
+    paths = sandbox.read(f"{_FOLDER}/{name}").split(b"\0")
+    return sorted(path.decode("utf-8", "surrogateescape") for path in paths if path)
+
+
+def _in_files(sandbox: Sandbox, removed: list[_Removed]) -> Iterator[str]:
     given = _given_files(sandbox)
-    for name in sandbox.read(f"{_FOLDER}/found").split(b"\0"):
-        path = name.decode("utf-8", "surrogateescape").removeprefix(".")
-        if not path or not _readable(path):
-            continue
+    for path in _listed(sandbox, "found"):
         data = _read(sandbox, path)
         inside = path.removeprefix(f"{WORKSPACE}/")
         for known in removed:
@@ -189,11 +222,7 @@ def _mostly(known: _Removed, data: bytes) -> bool:
 
 
 def _in_archives(sandbox: Sandbox, removed: list[_Removed]) -> Iterator[str]:
-    names = " -o ".join(f"-name {shlex.quote(pattern)}" for pattern in _ARCHIVES)
-    found = _run(sandbox, f"find / -xdev -path /proc -prune -o -type f \\( {names} \\) -print0")
-    for path in sorted(found.split("\0"))[: _MOST_ARCHIVES + 1]:
-        if not path or not _readable(path):
-            continue
+    for path in _listed(sandbox, "archives")[:_MOST_ARCHIVES]:
         for member, data in _members(_read(sandbox, path)):
             if line := next(filter(None, (known.found_in(data) for known in removed)), ""):
                 yield f"{path}: {member}: {line}"
@@ -214,23 +243,21 @@ def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
                 file = archive.extractfile(member) if member.isreg() and member.size <= _LARGEST_BYTES else None
                 if file is not None:
                     yield member.name, file.read()
-    except (zipfile.BadZipFile, tarfile.TarError, OSError, EOFError, ValueError, NotImplementedError, RuntimeError):
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, OSError, EOFError, ValueError, RuntimeError):
         return
 
 
 def _in_bytecode(sandbox: Sandbox, task: Task) -> Iterator[str]:
     """Bytecode that was compiled from a file that changed: its names and constants are the solution's."""
-    for change in task.changes:
-        path = PurePosixPath(change.path)
-        if path.suffix != ".py" or change.before is None:
-            continue
-        tail = "/".join(path.parts[-2:])
-        found = _run(
-            sandbox,
-            f"find / -xdev -path /proc -prune -o -type f -name {shlex.quote(path.stem + '.*pyc')} "
-            f"-exec grep -aFlZ -e {shlex.quote(tail)} -- {{}} +; true",
-        )
-        yield from (f"{name}: bytecode of {change.path}" for name in sorted(found.split("\0")) if name)
+    tails = {"/".join(path.parts[-2:]): str(path) for path in _modules(task)}
+    for name in _listed(sandbox, "bytecode"):
+        path = PurePosixPath(name)
+        folder = path.parent.parent if path.parent.name == "__pycache__" else path.parent
+        beside = "/".join((folder / f"{path.name.partition('.')[0]}.py").parts[-2:])
+        data = _read(sandbox, name)
+        of = tails.get(beside) or next((tails[tail] for tail in sorted(tails) if _encoded(tail) in data), None)
+        if of is not None:
+            yield f"{name}: bytecode of {of}"
 
 
 _HISTORY = """\
@@ -259,10 +286,6 @@ def _run(sandbox: Sandbox, command: str, *, user: str = "root", cwd: str = "/") 
             remedy="give the environment more time or memory, or leave its tasks out",
         )
     return done.output
-
-
-def _readable(path: str) -> bool:
-    return not path.startswith((_FOLDER, "/proc/", "/sys/", "/dev/"))
 
 
 def _read(sandbox: Sandbox, path: str) -> bytes:
