@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from ratchet.task_records import FileChange, TaskKind
 from ratchet.tasks.candidates import Candidate, Definition, LineCoverage
 from ratchet.tasks.languages import language_of
 from ratchet.tasks.mutations import Mutation, mutations_in
-from ratchet.tasks.syntax import Source, edited, function_nodes, parse_source
+from ratchet.tasks.syntax import Source, body_of, edited, function_nodes, parse_source
 
 MOST_COVERING = 0.4
 """Of the tests: what more of them run breaks everything at once, and is about nothing."""
@@ -36,14 +37,21 @@ def bug_candidates(
     """
     functions = [faults for path in sorted(sources) for faults in _faults(path, sources[path], coverage)]
     rng.shuffle(functions)
+    seen: set[bytes] = set()
     while functions:
         for faults in tuple(functions):
             first = _draw(faults, rng)
             others = [] if mutations < 2 else [fault for group in functions for fault in group]
             candidate = _candidate([first, *_partners(first, others, rng, mutations - 1)], mutations)
-            if candidate is not None:
+            if candidate is not None and (digest := _digest(candidate.changes[0])) not in seen:
+                seen.add(digest)
                 yield candidate
         functions = [faults for faults in functions if faults]
+
+
+def _digest(change: FileChange) -> bytes:
+    text = f"{change.path}\0{change.after}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 def _draw(faults: list[_Fault], rng: random.Random) -> _Fault:
@@ -104,10 +112,14 @@ def _faults(path: str, text: str, coverage: LineCoverage) -> Iterator[list[_Faul
     most = MOST_COVERING * len(coverage.passing)
     for node, definition in function_nodes(source):
         faults = []
+        body = body_of(node)
+        inside = source.lines_of(body) if body is not None else source.lines_of(node)
         for mutation in mutations_in(source, node):
-            if covered.isdisjoint(range(mutation.first_line, mutation.last_line + 1)):
+            # A default counts where the function runs: its own line runs when the module is imported.
+            lines = (mutation.first_line, mutation.last_line) if mutation.last_line >= inside[0] else inside
+            if covered.isdisjoint(range(lines[0], lines[1] + 1)):
                 continue
-            tests = coverage.tests_of(path, mutation.first_line, mutation.last_line) & coverage.passing
+            tests = coverage.tests_of(path, *lines) & coverage.passing
             if 1 <= len(tests) <= max(most, 1):
                 faults.append(_Fault(source, definition, mutation, tests))
         if faults:

@@ -28,14 +28,19 @@ class Language:
     comments: frozenset[str] = frozenset({"comment"})
     negations: frozenset[str] = frozenset()
     awaits: frozenset[str] = frozenset()
-    calls: frozenset[str] = frozenset({"call_expression"})
+    calls: frozenset[str] = frozenset({"call_expression", "new_expression"})
     defaults: frozenset[str] = frozenset()
     clauses: frozenset[str] = frozenset()
     pairs: frozenset[str] = frozenset()
     early_exits: frozenset[str] = frozenset({"return_statement", "break_statement", "continue_statement"})
     # Not looked into: what changes there is seen by nobody, or by everybody.
     opaque: frozenset[str] = frozenset()
-    quiet_calls: str = r"(?:\w+\.)*(?:log|logger|logging|warnings|console|print|debug|info|warn|printf|fprintf)\b"
+    # Nothing is judged by what these print.
+    quiet_calls: str = (
+        r"(?:\w+\.)*(?:_?(?:log|logger|logging|warnings|console)\.\w+|print|debug|info|warn|warning|printf|fprintf)\("
+    )
+    # Swapping their arguments changes nothing, or is a mistake that nobody makes.
+    symmetric_calls: str = r"(?:\w+\.)*(?:min|max|gcd|lcm|isinstance|issubclass|hasattr|getattr|setattr|super)\("
 
 
 _COMPARISONS = {
@@ -90,7 +95,17 @@ PYTHON = Language(
     clauses=frozenset({"elif_clause", "else_clause", "except_clause", "case_clause"}),
     pairs=frozenset({"pair"}),
     early_exits=frozenset({"return_statement", "break_statement", "continue_statement", "raise_statement"}),
-    opaque=frozenset({"type", "decorator", "raise_statement", "assert_statement", "string", "import_statement"}),
+    opaque=frozenset(
+        {
+            "type",
+            "decorator",
+            "raise_statement",
+            "assert_statement",
+            "string",
+            "import_statement",
+            "import_from_statement",
+        }
+    ),
 )
 
 _CURLY_OPERATORS = {**_COMPARISONS, **_ARITHMETIC, "&&": ("||",), "||": ("&&",)}
@@ -100,7 +115,13 @@ JAVASCRIPT = Language(
     suffixes=(".js", ".mjs", ".cjs", ".jsx"),
     grammar="tree_sitter_javascript:language",
     functions=frozenset(
-        {"function_declaration", "method_definition", "generator_function_declaration", "function_expression"}
+        {
+            "function_declaration",
+            "method_definition",
+            "generator_function_declaration",
+            "function_expression",
+            "arrow_function",
+        }
     ),
     classes=frozenset({"class_declaration"}),
     stub='throw new Error("not implemented")',

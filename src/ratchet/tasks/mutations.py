@@ -57,7 +57,7 @@ def _visible(source: Source, function: Node) -> Iterator[Node]:
 
 
 def _is_quiet(source: Source, node: Node) -> bool:
-    return re.match(source.language.quiet_calls + r"(?:\.\w+)*\(", source.text(node)[:200]) is not None
+    return re.match(source.language.quiet_calls, source.text(node)[:200]) is not None
 
 
 # --------------------------------------------------------------------------- operators
@@ -98,7 +98,10 @@ def _off_by_one(place: _Place) -> Iterator[Edit]:
 
 def _swapped_arguments(place: _Place) -> Iterator[Edit]:
     source, node = place.source, place.node
-    if node.type not in ("argument_list", "arguments"):
+    call = node.parent
+    if node.type not in ("argument_list", "arguments") or call is None or call.type not in source.language.calls:
+        return
+    if re.match(source.language.symmetric_calls, source.text(call)[:200]):
         return
     given = [child for child in node.named_children if child.type not in source.language.comments]
     plain = [child for child in given if not re.search(r"keyword|splat|spread|generator|for_in", child.type)]
@@ -157,11 +160,11 @@ def _missing_case(place: _Place) -> Iterator[Edit]:
     if node.type in source.language.clauses and node.parent is not None:
         siblings = [child for child in node.parent.children if child.type == node.type]
         if node.type not in ("except_clause", "case_clause") or len(siblings) > 1:
-            yield _without_lines(source, node)
+            yield _without(source, node.start_byte, node.end_byte)
     if node.type in source.language.pairs and node.parent is not None and len(node.parent.named_children) > 1:
         after = node.next_sibling
         end = after.end_byte if after is not None and source.text(after) == "," else node.end_byte
-        yield Edit(node.start_byte, end, "")
+        yield _without(source, node.start_byte, end)
 
 
 def _dropped_statement(place: _Place) -> Iterator[Edit]:
@@ -174,14 +177,14 @@ def _dropped_statement(place: _Place) -> Iterator[Edit]:
         inner = node.child_by_field_name("consequence")
         last = inner.named_children[-1] if inner is not None and inner.named_children else None
         if last is not None and last.type in source.language.early_exits:
-            yield _without_lines(source, node)
+            yield _without(source, node.start_byte, node.end_byte)
     if node.type == "expression_statement" and node.named_children:
         what = node.named_children[0]
         if what.type in ("augmented_assignment", "augmented_assignment_expression", "update_expression"):
-            yield _without_lines(source, node)
+            yield _without(source, node.start_byte, node.end_byte)
         left = what.child_by_field_name("left")
         if what.type in ("assignment", "assignment_expression") and left is not None and source.text(left) in names:
-            yield _without_lines(source, node)
+            yield _without(source, node.start_byte, node.end_byte)
 
 
 def _wrong_variable(place: _Place) -> Iterator[Edit]:
@@ -220,22 +223,36 @@ def _in_place_of(node: Node, text: str) -> Edit:
     return Edit(node.start_byte, node.end_byte, text)
 
 
-def _without_lines(source: Source, node: Node) -> Edit:
-    """The node goes, and its lines where nothing else is on them."""
-    start, end = node.start_byte, node.end_byte
-    line_start = source.data.rfind(b"\n", 0, start) + 1
-    line_end = source.data.find(b"\n", end)
-    line_end = len(source.data) if line_end < 0 else line_end + 1
-    if not source.data[line_start:start].strip() and not source.data[end:line_end].strip():
-        return Edit(line_start, line_end, "")
-    return Edit(start, end, "")
+def _without(source: Source, start: int, end: int) -> Edit:
+    """What lies there goes, with the gap that would show its place: its lines where nothing else is on them, a blank
+    line that would be left over, or the blanks behind it."""
+    data = source.data
+    line_start = data.rfind(b"\n", 0, start) + 1
+    line_end = _after_line(data, end)
+    if data[line_start:start].strip() or data[end:line_end].strip():
+        while data[end : end + 1] in (b" ", b"\t"):
+            end += 1
+        return Edit(start, end, "")
+    above = data[data.rfind(b"\n", 0, max(line_start - 1, 0)) + 1 : line_start].strip()
+    below = data[line_end : _after_line(data, line_end)]
+    if below and not below.strip() and (not above or above.endswith((b":", b"{"))):
+        line_end += len(below)
+    return Edit(line_start, line_end, "")
+
+
+def _after_line(data: bytes, place: int) -> int:
+    end = data.find(b"\n", place)
+    return len(data) if end < 0 else end + 1
 
 
 def _local_names(source: Source, function: Node) -> tuple[str, ...]:
     """The parameters of a function, but the object that a method is called on."""
-    parameters = function.child_by_field_name("parameters")
-    if parameters is None:
-        return ()
+    parameters, declarator = function.child_by_field_name("parameters"), function
+    while parameters is None:  # C: they are inside of the declarator
+        inner = declarator.child_by_field_name("declarator")
+        if inner is None:
+            return ()
+        parameters, declarator = inner.child_by_field_name("parameters"), inner
     names = []
     for child in parameters.named_children:
         first = next((node for node in walk(child) if node.type == "identifier"), None)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LARGEST_SOURCE_BYTES = 1 << 20
 
+_C_NAMES = ("identifier", "field_identifier", "qualified_identifier", "destructor_name", "operator_name")
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -91,26 +93,26 @@ def function_nodes(source: Source) -> Iterator[tuple[Node, Definition]]:
 
 
 def definition_nodes(source: Source) -> Iterator[tuple[Node, Definition]]:
-    """Functions, methods and classes that are in no function."""
+    """Functions, methods and classes that are in no function, in the order of the text."""
     pending: list[tuple[Node, str]] = [(source.root, "")]
     while pending:
-        node, outer = pending.pop(0)
+        node, outer = pending.pop()
         is_class = node.type in source.language.classes
-        if node.type in source.language.functions or is_class:
-            name = _name(source, node)
-            if not name:
-                continue
+        # What has no name is looked into: a function that wraps a whole module, say.
+        if (node.type in source.language.functions or is_class) and (name := _name(source, node)):
             qualified = f"{outer}.{name}" if outer else name
             kind = "class" if is_class else "method" if outer else "function"
             yield node, _definition(source, node, qualified, kind)
             if is_class:
-                pending.extend((child, qualified) for child in node.children)
+                pending.extend((child, qualified) for child in reversed(node.children))
             continue
-        pending.extend((child, outer) for child in node.children)
+        pending.extend((child, outer) for child in reversed(node.children))
 
 
 def whole_node(node: Node) -> Node:
-    """The node with its decorators, or with the `export` in front of it."""
+    """The node with its decorators, with what gives it a name, and with the `export` in front of it."""
+    if (parent := node.parent) is not None and parent.type == "variable_declarator" and parent.parent is not None:
+        node = parent.parent
     parent = node.parent
     return parent if parent is not None and parent.type in ("decorated_definition", "export_statement") else node
 
@@ -133,7 +135,9 @@ def docstring_node(source: Source, node: Node) -> Node | None:
 def _definition(source: Source, node: Node, name: str, kind: str) -> Definition:
     body = body_of(node)
     end = body.start_byte if body is not None else node.end_byte
-    signature = source.data[node.start_byte : end].decode("utf-8", "surrogateescape")
+    named = node.parent is not None and node.parent.type in ("variable_declarator", "field_definition")
+    start = node.parent.start_byte if named and node.parent is not None else node.start_byte
+    signature = source.data[start:end].decode("utf-8", "surrogateescape")
     first, last = source.lines_of(whole_node(node))
     return Definition(
         source.path, name, kind, signature.split("\n#")[0].strip().rstrip("{").strip(), _doc(source, node), first, last
@@ -157,11 +161,13 @@ def _doc(source: Source, node: Node) -> str:
 
 def _name(source: Source, node: Node) -> str:
     named = node.child_by_field_name("name")
+    if named is None and node.parent is not None and node.parent.type in ("variable_declarator", "field_definition"):
+        named = node.parent.child_by_field_name("name") or node.parent.child_by_field_name("property")
     while named is None:  # C: the name is inside of the declarator
         inner = node.child_by_field_name("declarator")
         if inner is None:
             return ""
-        named, node = (inner if inner.type in ("identifier", "field_identifier") else None), inner
+        named, node = (inner if inner.type in _C_NAMES else None), inner
     return source.text(named)
 
 
