@@ -174,3 +174,18 @@ def test_removing_and_measuring(layers: Layers, tmp_path: Path) -> None:
         layers.size_bytes("layer")
     layers.trash.wait()
     assert list((tmp_path / "home" / "trash").iterdir()) == []
+
+
+def test_of_two_that_made_the_same_layer_the_first_one_stays(layers: Layers, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "who").write_text(name)
+        layers.add_tree(tmp_path / name, name, "/srv")
+        layers.rename(name, "task")
+    assert layers.ids() == ("task",)
+    assert (layers.path("task") / "srv/who").read_text() == "first"
+
+
+def test_a_layer_that_is_not_there_cannot_be_renamed(layers: Layers) -> None:
+    with pytest.raises(FileNotFoundError):
+        layers.rename("gone", "task")
