@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from ratchet.task_records import FileChange, TaskKind
 from ratchet.tasks.bugs import MOST_COVERING
 from ratchet.tasks.candidates import Candidate, Definition, LineCoverage
+from ratchet.tasks.exports import broken, export_edits, named_in_class, without_exports
 from ratchet.tasks.languages import language_of
+from ratchet.tasks.options import option_candidates
 from ratchet.tasks.syntax import (
     Edit,
     Source,
@@ -65,7 +67,7 @@ def feature_candidates(sources: Mapping[str, str], coverage: LineCoverage, rng: 
         for candidate in (_stubbed(feature, sources), _whole(feature, sources)):
             if candidate is not None:
                 yield candidate
-    options = [candidate for source in parsed for candidate in _options(source, coverage)]
+    options = [candidate for source in parsed for candidate in option_candidates(source, coverage)]
     rng.shuffle(options)
     yield from options
 
@@ -85,15 +87,19 @@ def _rank(feature: Sequence[_Part]) -> int:
 
 
 def _features(source: Source, coverage: LineCoverage) -> list[tuple[_Part, ...]]:
-    parts = [part for part in _parts(source, coverage) if not _SPECIAL.search(part.definition.name)]
+    parts = list(_parts(source, coverage))
     functions = [part for part in parts if part.definition.kind != "class"]
-    public = [part for part in functions if not part.definition.name.rpartition(".")[2].startswith("_")]
+    public = [part for part in functions if not _short(part.definition).startswith("_")]
     features: list[tuple[_Part, ...]] = [(part,) for part in public]
     features += [group for part in public if len(group := _group(part, public)) > 1]
     classes = [part for part in parts if part.definition.kind == "class"]
     features += [group for part in classes if len(group := _methods(part, functions)) > 1]
     distinct = {tuple(part.definition.name for part in feature): feature for feature in features}
     return [feature for feature in distinct.values() if _FEWEST_LINES <= sum(p.size for p in feature) <= _MOST_LINES]
+
+
+def _short(definition: Definition) -> str:
+    return definition.name.rpartition(".")[2]
 
 
 def _parts(source: Source, coverage: LineCoverage) -> Iterator[_Part]:
@@ -155,7 +161,10 @@ def _stub_edit(part: _Part) -> Edit:
         return Edit(body.start_byte, body.end_byte, "{ " + stub + " }")
     docstring = docstring_node(source, part.node)
     if docstring is None:
-        return Edit(body.start_byte, body.end_byte, stub)
+        # Comments in front of the first statement are no part of the body, and may tell how it went.
+        comments = [child for child in part.node.children if child.type in source.language.comments]
+        start = min([body.start_byte, *(child.start_byte for child in comments)])
+        return Edit(start, body.end_byte, stub)
     indent = " " * docstring.start_point[1]
     return Edit(docstring.end_byte, body.end_byte, f"\n{indent}{stub}")
 
@@ -168,54 +177,45 @@ def _whole(feature: Sequence[_Part], sources: Mapping[str, str]) -> Candidate | 
     edits = [_lines_edit(source, whole_node(part.node)) for part in feature]
     others: dict[str, str] = {}
     for part in feature:
-        name = part.definition.name.rpartition(".")[2]
+        name = _short(part.definition)
         if part.definition.kind == "method":
-            continue  # looked up when it is called
+            if named_in_class(_remaining(source, edits), name):
+                return None
+            continue  # elsewhere it is looked up when it is called
         for path, text in sources.items():
             if path == source.path or not path.endswith(".py"):
                 continue
-            others[path] = _without_exports(others.get(path, text), name)
+            others[path] = without_exports(others.get(path, text), name)
             if re.search(rf"\b{re.escape(name)}\b", others[path]):
                 return None
-        edits += _export_edits(source, name)
+        edits += export_edits(source, name)
         rest = _remaining(source, edits)
         if re.search(rf"\b{re.escape(name)}\b", rest):
             return None
     edits += _helpers(feature, sources)
     changed = {path: text for path, text in others.items() if text != sources[path]}
-    if any(_broken(text) for text in changed.values()):
+    if any(broken(text) for text in changed.values()):
         return None
     before = {path: sources[path] for path in changed}
     return _candidate(feature, edits, {path: (before[path], changed[path]) for path in changed}, "whole")
 
 
 def _lines_edit(source: Source, node: Node) -> Edit:
-    """All lines of a node, with blank lines in front of it."""
-    start = source.data.rfind(b"\n", 0, node.start_byte) + 1
+    """All lines of a node, with the comments on it and blank lines in front of it."""
+    first = node
+    while (above := first.prev_sibling) is not None and above.type in source.language.comments:
+        if above.end_point[0] + 1 != first.start_point[0] or above.start_point[1] != node.start_point[1]:
+            break
+        first = above
+    start = source.data.rfind(b"\n", 0, first.start_byte) + 1
     end = source.data.find(b"\n", node.end_byte)
     end = len(source.data) if end < 0 else end + 1
-    while start and source.data[source.data.rfind(b"\n", 0, start - 1) + 1 : start].strip() == b"":
-        start = source.data.rfind(b"\n", 0, start - 1) + 1
+    while start and not (above_it := source.data[source.data.rfind(b"\n", 0, start - 1) + 1 : start]).strip():
+        start -= len(above_it)
+    # The first of a class: the blank lines are behind it.
+    while source.data[:start].endswith(b":\n") and source.data[end : end + 1] == b"\n":
+        end += 1
     return Edit(start, end, "")
-
-
-def _export_edits(source: Source, name: str) -> list[Edit]:
-    """What takes a name out of the `__all__` of its own module."""
-    text = source.data.decode("utf-8", "surrogateescape")
-    found = re.search(rf"""[ \t]*(['"]){re.escape(name)}\1[ \t]*,?(?:[ \t]*\n)?""", text)
-    if found is None:
-        return []
-    start = len(text[: found.start()].encode("utf-8", "surrogateescape"))
-    end = start + len(found.group().encode("utf-8", "surrogateescape"))
-    return [Edit(start, end, "")]
-
-
-def _without_exports(text: str, name: str) -> str:
-    """A module without the lines that import the name only to hand it on, and without it in `__all__`."""
-    word = re.escape(name)
-    text = re.sub(rf"^from [\w.]+ import {word}(?: as {word})?[ \t]*(?:#.*)?\n", "", text, flags=re.MULTILINE)
-    text = re.sub(rf"^[ \t]+{word}(?: as {word})?,[ \t]*\n", "", text, flags=re.MULTILINE)
-    return re.sub(rf"""^[ \t]*(['"]){word}\1,[ \t]*\n""", "", text, flags=re.MULTILINE)
 
 
 def _remaining(source: Source, edits: Sequence[Edit]) -> str:
@@ -242,33 +242,37 @@ def _bare(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def _broken(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return True
-    return False
-
-
 def _helpers(feature: Sequence[_Part], sources: Mapping[str, str]) -> list[Edit]:
-    """Private functions of the same module that nothing but the feature names: they are a part of the solution."""
+    """Private functions and methods of the same module that nothing but the feature names, and those that only these
+    name: they are a part of the solution."""
     source = feature[0].source
     if source.language.name != "python":
         return []
     taken = [source.lines_of(whole_node(part.node)) for part in feature]
-    edits = []
-    for node, definition in definition_nodes(source):
-        name = definition.name
-        if definition.kind != "function" or not name.startswith("_") or _SPECIAL.search(name):
-            continue
-        word = re.compile(rf"\b{re.escape(name)}\b")
-        own = source.lines_of(whole_node(node))
-        lines = source.data.decode("utf-8", "surrogateescape").split("\n")
-        users = [n for n, line in enumerate(lines, 1) if word.search(line) and not own[0] <= n <= own[1]]
-        inside = users and all(any(first <= n <= last for first, last in taken) for n in users)
-        if inside and not any(word.search(text) for path, text in sources.items() if path != source.path):
-            edits.append(_lines_edit(source, whole_node(node)))
+    lines = source.data.decode("utf-8", "surrogateescape").split("\n")
+    elsewhere = "\n".join(text for path, text in sources.items() if path != source.path)
+    private = [(node, definition) for node, definition in definition_nodes(source) if _is_private(definition)]
+    edits: list[Edit] = []
+    found = True
+    while found:
+        found = False
+        for node, definition in tuple(private):
+            own = source.lines_of(whole_node(node))
+            word = re.compile(rf"\b{re.escape(_short(definition))}\b")
+            users = [n for n, line in enumerate(lines, 1) if word.search(line) and not own[0] <= n <= own[1]]
+            if own in taken or not users or word.search(elsewhere):
+                private.remove((node, definition))
+            elif all(any(first <= n <= last for first, last in taken) for n in users):
+                private.remove((node, definition))
+                taken.append(own)
+                edits.append(_lines_edit(source, whole_node(node)))
+                found = True
     return edits
+
+
+def _is_private(definition: Definition) -> bool:
+    name = _short(definition)
+    return definition.kind != "class" and name.startswith("_") and not _SPECIAL.search(name)
 
 
 def _candidate(
@@ -290,67 +294,3 @@ def _candidate(
         frozenset().union(*(part.covering for part in feature)),
         {"mode": mode, "path": source.path, "names": names},
     )
-
-
-# --------------------------------------------------------------------------- command-line options
-
-
-def _options(source: Source, coverage: LineCoverage) -> Iterator[Candidate]:
-    """Options of argparse: the call that declares one goes, and its value is the default everywhere."""
-    if source.language.name != "python" or b".add_argument(" not in source.data:
-        return
-    text = source.data.decode("utf-8", "surrogateescape")
-    try:
-        statements = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for statement in statements:
-        call = statement.value
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args):
-            continue
-        flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-        long = next((flag for flag in flags if flag.startswith("--")), "")
-        if call.func.attr != "add_argument" or not long:
-            continue
-        candidate = _option(source, text, statement, call, long, coverage)
-        if candidate is not None:
-            yield candidate
-
-
-def _option(
-    source: Source, text: str, statement: ast.Expr, call: ast.Call, flag: str, coverage: LineCoverage
-) -> Candidate | None:
-    keywords = {k.arg: k.value for k in call.keywords if k.arg}
-    named = keywords.get("dest")
-    name = named.value if isinstance(named, ast.Constant) else flag.lstrip("-").replace("-", "_")
-    last = statement.end_lineno or statement.lineno
-    lines = text.split("\n")
-    use = re.compile(rf"\b(?!self\b)\w+\.{re.escape(str(name))}\b(?!\s*\()")
-    users = [n for n, line in enumerate(lines, 1) if use.search(line) and not statement.lineno <= n <= last]
-    if not users:
-        return None
-    action = keywords.get("action")
-    switched = isinstance(action, ast.Constant) and action.value in ("store_true", "store_false")
-    default = ast.unparse(keywords["default"]) if "default" in keywords else "False" if switched else "None"
-    changed = [
-        use.sub(default, line) if n in users else line
-        for n, line in enumerate(lines, 1)
-        if not statement.lineno <= n <= last
-    ]
-    after = "\n".join(changed)
-    covering = frozenset().union(*(coverage.tests_of(source.path, n, n) for n in users)) & coverage.passing
-    if _broken(after) or not covering:
-        return None
-    helped = keywords.get("help")
-    about = Definition(
-        source.path,
-        flag,
-        "option",
-        " ".join(ast.unparse(call).split()),
-        helped.value if isinstance(helped, ast.Constant) and isinstance(helped.value, str) else "",
-        statement.lineno,
-        last,
-    )
-    origin = {"mode": "option", "path": source.path, "names": flag}
-    change = FileChange(source.path, text, after)
-    return Candidate(TaskKind.FEATURE, "python", (change,), (about,), covering, origin)
