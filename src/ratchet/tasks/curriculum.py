@@ -3,12 +3,11 @@ combining."""
 
 from __future__ import annotations
 
-import ast
 import difflib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +16,8 @@ from ratchet.records import content_id
 from ratchet.rewards.tests import solved
 from ratchet.task_records import FailureKind, FileChange, Rollout, Task, TaskKind
 from ratchet.tasks.candidates import Candidate, Definition
+from ratchet.tasks.languages import language_of
+from ratchet.tasks.syntax import definition_nodes, parse_source
 
 _Z_95 = 1.959963984540054
 
@@ -140,7 +141,7 @@ def combine(tasks: Sequence[Task]) -> Candidate | None:
             merged[change.path] = both
     changes = tuple(merged[path] for path in sorted(merged))
     language = tasks[0].language
-    about = tuple(d for change in changes for d in _definitions(change)) if language == "python" else ()
+    about = tuple(d for change in changes for d in _definitions(change))
     covering = frozenset(test for task in tasks for test in task.fail_to_pass)
     origin = {"combined": " ".join(sorted(task.id for task in tasks))}
     return Candidate(TaskKind.BUG, language, changes, about, covering, origin)
@@ -177,47 +178,16 @@ def _line_changes(lines: Sequence[str], after: str) -> list[tuple[int, int, list
     return [(i1, i2, new[j1:j2]) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
 
 
-_Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-
 def _definitions(change: FileChange) -> list[Definition]:
-    """The innermost functions and classes of a Python file in which lines change."""
-    before = change.before or ""
-    try:
-        every = list(_named(ast.parse(before)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    """The innermost functions and classes of a file in which lines change."""
+    before, language = change.before or "", language_of(change.path)
+    source = parse_source(change.path, before, language) if language is not None else None
+    if source is None:
         return []
-    lines = before.splitlines(keepends=True)
-    found: dict[str, Definition] = {}
-    for start, end, _ in _line_changes(lines, change.after or ""):
-        around = [
-            (name, kind, node)
-            for name, kind, node in every
-            if _first(node) <= start + 1 and end <= (node.end_lineno or 0)
-        ]
+    every = [definition for _, definition in definition_nodes(source)]
+    found: dict[Definition, None] = {}
+    for start, end, _ in _line_changes(before.splitlines(keepends=True), change.after or ""):
+        around = [each for each in every if each.first_line <= start + 1 and end <= each.last_line]
         if around:
-            name, kind, node = max(around, key=lambda entry: _first(entry[2]))
-            found[name] = _definition(change.path, name, kind, node, lines)
-    return list(found.values())
-
-
-def _named(scope: ast.AST, prefix: str = "") -> Iterator[tuple[str, str, _Named]]:
-    """The qualified name, the kind and the node of each function and class below `scope`."""
-    for node in ast.iter_child_nodes(scope):
-        if not isinstance(node, _Named):
-            yield from _named(node, prefix)
-            continue
-        inside = "method" if isinstance(scope, ast.ClassDef) else "function"
-        yield prefix + node.name, "class" if isinstance(node, ast.ClassDef) else inside, node
-        yield from _named(node, f"{prefix}{node.name}.")
-
-
-def _first(node: _Named) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-
-
-def _definition(path: str, name: str, kind: str, node: _Named, lines: Sequence[str]) -> Definition:
-    # A body on the line of its `def` is part of the signature then.
-    signature = "".join(lines[node.lineno - 1 : max(node.lineno, node.body[0].lineno - 1)]).strip()
-    docstring = ast.get_docstring(node) or ""
-    return Definition(path, name, kind, signature, docstring, _first(node), node.end_lineno or node.lineno)
+            found[max(around, key=lambda each: each.first_line)] = None
+    return list(found)
