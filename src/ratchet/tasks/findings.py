@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ratchet.tasks.expressions import bound, decodes, folded, modes, truth
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -55,10 +57,6 @@ _CALLED = {
 }
 _CALLED_NAMES = {name: kind for kind, names in _CALLED.items() for name in names.split()}
 _WRITING = frozenset({"write_text", "write_bytes", "symlink_to", "hardlink_to"})
-_DECODING = frozenset(
-    {"b64decode", "b85decode", "a85decode", "b32decode", "b16decode", "urlsafe_b64decode", "decompress", "fromhex"}
-    | {"unhexlify", "decode", "loads", "translate", "chr", "bytes", "bytearray"}
-)
 _CONSTANT_ANSWERS = frozenset(
     {"__bool__", "__len__", "__contains__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"}
 )
@@ -167,17 +165,17 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.Call):
             function, arguments = self._name(node.func), node.args
             if function in ("__import__", "importlib.import_module", "builtins.__import__") and arguments:
-                return _folded(arguments[0])
+                return folded(arguments[0])
             if function == "getattr" and len(arguments) >= 2:
-                before, name = self._name(arguments[0]), _folded(arguments[1])
+                before, name = self._name(arguments[0]), folded(arguments[1])
                 return f"{before}.{name}" if before and name else ""
             if function == "vars" and arguments:
                 return self._name(arguments[0])
         if isinstance(node, ast.Subscript):
             if self._name(node.value) == "sys.modules":
-                return _folded(node.slice)
+                return folded(node.slice)
             if isinstance(node.value, ast.Attribute) and node.value.attr == "__dict__":
-                before, name = self._name(node.value.value), _folded(node.slice)
+                before, name = self._name(node.value.value), folded(node.slice)
                 return f"{before}.{name}" if before and name else ""
         return ""
 
@@ -235,8 +233,8 @@ class _Reader(ast.NodeVisitor):
             self._text(node.value, node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        if folded := _folded(node):
-            self._text(folded, node)
+        if text := folded(node):
+            self._text(text, node)
         self.generic_visit(node)
 
     def _text(self, value: object, node: ast.AST) -> None:
@@ -256,7 +254,7 @@ class _Reader(ast.NodeVisitor):
         function = self._name(node.func)
         if isinstance(node.func, ast.Name) and node.func.id not in self._modules and function:
             self._used(function, node)
-        if function in ("exec", "eval", "compile") and any(_decodes(argument) for argument in node.args):
+        if function in ("exec", "eval", "compile") and any(decodes(argument) for argument in node.args):
             self._add(HIDDEN, f"{function} of encoded text", node)
         if function in ("setattr", "delattr") and node.args:
             self._patched(self._name(node.args[0]), node)
@@ -264,10 +262,10 @@ class _Reader(ast.NodeVisitor):
             self._used(self._name(node) if function == "getattr" else function, node)
         if isinstance(node.func, ast.Attribute) and node.func.attr in _WRITING:
             self._add("writes-files", node.func.attr, node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "join" and (folded := _folded(node)):
-            self._text(folded, node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "join" and (text := folded(node)):
+            self._text(text, node)
         if (function == "open" or function.endswith((".open", "fdopen"))) and any(
-            re.fullmatch(r"[rbtU]*[wax+][rwbt+]*", _folded(argument)) for argument in (*node.args, *_keywords(node))
+            re.fullmatch(r"[rbtU]*[wax+][rwbt+]*", folded(argument)) for argument in (*node.args, *modes(node))
         ):
             self._add("writes-files", "open for writing", node)
         self.generic_visit(node)
@@ -293,14 +291,14 @@ class _Reader(ast.NodeVisitor):
             for inner in target.elts:
                 self._target(inner, value)
         name = target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
-        if name == "__eq__" and isinstance(value, ast.Lambda) and _truth(value.body):
+        if name == "__eq__" and isinstance(value, ast.Lambda) and truth(value.body):
             self._add(ALWAYS_EQUAL, "__eq__", target)
         if isinstance(target, ast.Attribute):
             self._patched(self._name(target.value), target)
         elif isinstance(target, ast.Subscript):
             base = target.value
             if self._name(base) == "sys.modules":
-                self._patched(_folded(target.slice), target)
+                self._patched(folded(target.slice), target)
             elif isinstance(base, ast.Attribute) and base.attr == "__dict__":
                 self._patched(self._name(base.value), target)
             elif isinstance(base, ast.Call) or self._name(base) == "__builtins__":
@@ -326,17 +324,17 @@ class _Reader(ast.NodeVisitor):
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-        if returned and all(value is not None and _truth(value) for value in returned) and node.name == "__eq__":
+        if returned and all(value is not None and truth(value) for value in returned) and node.name == "__eq__":
             self._add(ALWAYS_EQUAL, "__eq__", node)
         elif node.name in _CONSTANT_ANSWERS and returned and all(isinstance(value, ast.Constant) for value in returned):
             self._add("constant-answers", node.name, node)
-        self._hidden.append(_bound(node))
+        self._hidden.append(bound(node))
         self.generic_visit(node)
         self._hidden.pop()
 
     def visit_Dict(self, node: ast.Dict) -> None:
         for key, value in zip(node.keys, node.values, strict=True):
-            if key is not None and _folded(key) == "__eq__" and isinstance(value, ast.Lambda) and _truth(value.body):
+            if key is not None and folded(key) == "__eq__" and isinstance(value, ast.Lambda) and truth(value.body):
                 self._add(ALWAYS_EQUAL, "__eq__", key)
         self.generic_visit(node)
 
@@ -347,67 +345,3 @@ class _Reader(ast.NodeVisitor):
         if broad and all(isinstance(line, ast.Pass | ast.Return | ast.Continue) for line in node.body):
             self._add("hides-errors", "a broad except that says nothing", node)
         self.generic_visit(node)
-
-
-def _bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
-    """Parameters and assigned names, less those that are declared as of outside."""
-    names: set[str] = set()
-    outside: set[str] = set()
-    for node in ast.walk(function):
-        if isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            outside.update(node.names)
-    return frozenset(names - outside)
-
-
-def _folded(node: ast.AST) -> str:
-    """The text that an expression of text literals gives; empty where it is none."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = _folded(node.left), _folded(node.right)
-        return left + right if left and right else ""
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "join"
-        and isinstance(node.func.value, ast.Constant)
-        and isinstance(node.func.value.value, str)
-        and len(node.args) == 1
-        and isinstance(node.args[0], ast.List | ast.Tuple)
-    ):
-        parts = [_folded(part) for part in node.args[0].elts]
-        return node.func.value.value.join(parts) if all(parts) else ""
-    return ""
-
-
-def _keywords(call: ast.Call) -> list[ast.expr]:
-    return [keyword.value for keyword in call.keywords if keyword.arg == "mode"]
-
-
-def _decodes(node: ast.AST) -> bool:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            function = inner.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name in _DECODING:
-                return True
-        if isinstance(inner, ast.Slice) and isinstance(inner.step, ast.UnaryOp):
-            return True
-    return False
-
-
-def _truth(node: ast.AST) -> bool:
-    """Whether an expression is true whatever its names stand for, as far as is easy to see."""
-    if isinstance(node, ast.Constant):
-        return bool(node.value) and node.value is not ...
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return isinstance(node.operand, ast.Constant) and not node.operand.value
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Is | ast.Eq):
-        return ast.dump(node.left) == ast.dump(node.comparators[0])
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
-        return any(_truth(value) for value in node.values)
-    return False
