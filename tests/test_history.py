@@ -144,6 +144,23 @@ def test_tests_that_cannot_be_undone_stay_visible(project: Project, candidates: 
     assert found.hidden == ()
 
 
+def test_a_commit_of_which_a_source_was_moved_is_left_out(
+    project: Project, candidates: Callable[[], list[Candidate]]
+) -> None:
+    """What is left of it could be undone, but by halves."""
+    files = {"inventory/prices.py": PRICES, "inventory/more.py": "x = 1\n", "tests/test_prices.py": PRICES_TEST}
+    project.commit(files, "Large orders")
+    project.commit({"inventory/more.py": None, "inventory/other.py": "x = 1\n"}, "Moved")
+    assert candidates() == []
+
+
+def test_configuration_is_not_hidden(project: Project, candidates: Callable[[], list[Candidate]]) -> None:
+    project.commit({"inventory/prices.py": PRICES, "tests/test_prices.py": PRICES_TEST, "setup.cfg": "[x]\n"}, "Large")
+    project.commit({"setup.cfg": "[y]\n"}, "Configured")
+    (found,) = candidates()
+    assert [change.path for change in found.hidden] == ["tests/test_prices.py"]
+
+
 def test_files_that_a_commit_added_are_taken_away(project: Project, candidates: Callable[[], list[Candidate]]) -> None:
     module, test = "def twice(x):\n    return 2 * x\n", "def test_twice():\n    assert True\n"
     project.commit({"inventory/twice.py": module, "tests/test_twice.py": test}, "Twice")
@@ -157,6 +174,7 @@ def test_files_that_a_commit_added_are_taken_away(project: Project, candidates: 
     [
         ({"inventory/prices.py": PRICES}, "no tests"),
         ({"tests/test_prices.py": PRICES_TEST}, "no sources"),
+        ({"inventory/prices.py": PRICES, "setup.py": "x = 1\n", "tox.ini": "[tox]\n"}, "configuration is no test"),
         ({"docs/prices.py": PRICES, "tests/test_prices.py": PRICES_TEST}, "no sources but documentation"),
         ({"inventory/prices.py": None, "tests/test_prices.py": None}, "what it removed cannot be put back"),
         (

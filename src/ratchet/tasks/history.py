@@ -24,7 +24,7 @@ from ratchet.task_records import FileChange, TaskKind
 from ratchet.tasks.candidates import Candidate, Definition, LineCoverage
 from ratchet.tasks.languages import language_of
 from ratchet.tasks.prepare import sources_of
-from ratchet.tasks.project_files import checkout_root, test_files
+from ratchet.tasks.project_files import CONFIGURATION, checkout_root, exact_text, test_files
 from ratchet.tasks.syntax import definition_nodes, parse_source
 
 MOST_COMMITS = 3000
@@ -57,18 +57,24 @@ def history_candidates(
     where they can be undone too. Raises SourceError where the checkout did not come from a git repository.
     """
     sources = sources_of(workshop, environment)
-    tests = test_files(workshop, environment)
     tree = Tree(checkout_root(workshop, environment))
+    # What configures the runner stays as the environment has it.
+    judging = [path for path in sorted(test_files(workshop, environment)) if Path(path).name not in CONFIGURATION]
+    visible = {path: text for path in judging if path in tree and (text := exact_text(tree.root / path)) is not None}
     with workshop.store.scratch.temporary() as scratch:
         history = open_history(environment.checkout.source, scratch)
-        commits = list(_commits(history, environment.checkout.commit, frozenset(sources), tests))
+        commits = list(_commits(history, environment.checkout.commit, frozenset(sources), frozenset(visible)))
         for commit in _mixed(commits, rng):
-            changes = _undone(history, commit, sources, scratch)
+            changes = _undone(history, commit, sources, scratch) if _is_all_here(commit, tree) else None
             if not changes:
                 continue
-            visible = {path: text for path in tests if (text := tree.text(path)) is not None}
             hidden = _undone(history, commit, visible, scratch) or ()
             yield _candidate(commit, changes, hidden, coverage)
+
+
+def _is_all_here(commit: _Commit, tree: Tree) -> bool:
+    """Whether every source that a commit changed is still where it was: else it would be undone by halves."""
+    return all(path in tree for path in commit.paths if language_of(path) is not None)
 
 
 def _mixed(commits: list[_Commit], rng: random.Random) -> Iterator[_Commit]:
@@ -95,7 +101,7 @@ def _commits(
         words = [word.strip("\n") for word in names.split("\0") if word.strip("\n")]
         paths = dict(zip(words[1::2], words[::2], strict=False))
         parents = fields[1].split()
-        touches_both = not sources.isdisjoint(paths) and not tests.isdisjoint(paths)
+        touches_both = not sources.isdisjoint(paths) and any(path in tests and language_of(path) for path in paths)
         if len(parents) == 1 and len(paths) <= _MOST_FILES and touches_both:
             yield _Commit(fields[0], parents[0], fields[2], fields[3], "\0".join(fields[4:]).strip(), paths)
 
