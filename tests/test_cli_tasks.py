@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ratchet.cli.main import main
-from ratchet.records import Audit, Base, Checkout, Environment, Recipe
+from ratchet.records import Audit, Base, Checkout, Environment, Outcome, Recipe, TestCase, TestRun
 from ratchet.store import Store
-from ratchet.task_records import FileChange, Probe, Task, TaskKind
+from ratchet.task_records import FileChange, Grade, Probe, Rollout, Task, TaskKind
 
 BUG = Task(
     "ab" * 32,
@@ -92,7 +92,28 @@ def test_a_removed_task_is_gone(store: Store, capsys: pytest.CaptureFixture[str]
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     "arguments",
-    [("make", "cd" * 5, "--kind", "riddle"), ("make", "nobody", "--kind", "bug"), ("show", "77"), ("check", "77")],
+    [
+        ("make", "cd" * 5, "--kind", "riddle"),
+        ("make", "nobody", "--kind", "bug"),
+        ("make", "cd" * 5, "--kind", "feature", "--combine", "2"),
+        ("make", "cd" * 5, "--kind", "bug", "--combine", "1"),
+        ("show", "77"),
+        ("check", "77"),
+    ],
 )
 def test_what_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
     output(capsys, *arguments, status=2)
+
+
+def test_the_tasks_that_a_policy_solves_sometimes_are_printed(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(8):
+        task = BUG if number < 4 else FEATURE
+        tests = (*task.fail_to_pass, *task.pass_to_pass)
+        passed = [TestCase(test, Outcome.PASSED) for test in tests] if number in (0, 4, 5, 6, 7) else []
+        grade = Grade(TestRun(tuple(passed)))
+        rollout = Rollout(f"r{number}", task.id, task.environment, "someone", number, "t", "submitted", (), grade)
+        store.put("rollout", rollout)
+    found = json.loads(output(capsys, "filter", "--policy", "someone", "--json"))
+    assert [(row["task"], row["solved"], row["samples"]) for row in found["tasks"]] == [(BUG.id, 1, 4)]
+    assert found["left_out"] == {"too-easy": 1}
+    assert output(capsys, "filter", "--policy", "nobody", status=3) == ""

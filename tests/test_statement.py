@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ratchet.patches import removed_lines
@@ -126,6 +128,16 @@ Signed-off-by: A <a@example.org>
     for trace in ("123", "77", "1a2b3c", "example.org", "Signed", "if value"):
         assert trace not in text
     assert "come with the change" in text
+
+
+def test_a_commit_is_told_with_the_documentation_of_what_it_touched() -> None:
+    text = statement(replace(history("Ranges hold their ends"), about=(CLAMP,)), FAILING)
+    assert "Both ends belong to it." in text
+
+
+def test_a_docstring_is_not_indented_as_in_its_source() -> None:
+    nested = replace(CLAMP, docstring="Bring it.\n\n        Both ends\n        belong to it.\n    ")
+    assert "\n\nBoth ends\nbelong to it.\n```" in statement(bug(about=(nested,)), FAILING)
 
 
 @pytest.mark.parametrize("message", ["", "\n\n", "Merge pull request #3 from a/b", "\x1b[31m\u202e"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from inspect import cleandoc
 from typing import TYPE_CHECKING
 
 from ratchet.errors import ContextOverflowError
@@ -28,6 +29,7 @@ _HOW_TO_SEE = "## How to see it"
 
 _MOST_SAYINGS = 12
 _MOST_DEFINITIONS = 8
+_MOST_DOCUMENTED = 4  # of what a commit touched
 _LONGEST_DOCSTRING = 1500
 _LONGEST_BODY = 2000
 _LONGEST_SAYING = 200
@@ -86,10 +88,13 @@ def _history(candidate: Candidate, secrets: frozenset[str]) -> list[str]:
     message = f"{candidate.origin.get('subject', '')}\n\n{candidate.origin.get('body', '')}"
     subject, body = message_without_traces(message, secrets)
     files, names = _files(candidate.changes), _names(candidate.about)
+    # The tests are not there to be read, so the documentation that came with the commit says what is wanted.
+    about = [_described(each, frozenset()) for each in candidate.about if each.docstring][:_MOST_DOCUMENTED]
     return [
         f"# {subject or f'A change to {files}'}",
         *([body] if body else []),
         f"The change belongs in {files}{f' and concerns {names}' if names else ''}.",
+        *(["## What is documented", *about] if about else []),
     ]
 
 
@@ -99,10 +104,10 @@ def _history(candidate: Candidate, secrets: frozenset[str]) -> list[str]:
 def _described(definition: Definition, secrets: frozenset[str]) -> str:
     """Where a definition is, its signature and its docstring, less the lines that are `secrets`."""
     lines = [f"`{definition.name}` ({definition.kind}) in `{definition.path}`"]
-    signature = definition.signature.strip()
+    signature = cleandoc(definition.signature)
     if signature and not any(line.strip().rstrip(":") in _bare(secrets) for line in signature.splitlines()):
         lines.append(_fenced(signature))
-    kept = [line for line in definition.docstring.strip().splitlines() if not _tells(line, secrets)]
+    kept = [line for line in cleandoc(definition.docstring).splitlines() if not _tells(line, secrets)]
     if docstring := "\n".join(kept).strip():
         lines.append(_fenced(_cut(docstring, _LONGEST_DOCSTRING), "text"))
     return "\n\n".join(lines)
