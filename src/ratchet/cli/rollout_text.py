@@ -130,14 +130,14 @@ def result_lines(rollout: Rollout, task: Task | None, view: View) -> Iterator[st
 
 
 def _tests(rollout: Rollout, task: Task, view: View) -> Iterator[str]:
-    """Those to mend, and of those to keep the ones that did not pass."""
+    """Those that did not pass; with `full` all of them."""
     cases = {case.id: case for case in rollout.grade.tests.cases} if rollout.grade else {}
     for title, tests in (("to mend", task.fail_to_pass), ("to keep", task.pass_to_pass)):
         outcomes = {test: cases[test].outcome.value if test in cases else "did not run" for test in tests}
         passed = sum(outcome == "passed" for outcome in outcomes.values())
         yield f"  {title}: {passed} of {len(tests)} passed"
         for test, outcome in outcomes.items():
-            if view.full or title == "to mend" or outcome != "passed":
+            if view.full or outcome != "passed":
                 yield f"    {outcome:<12} {one_line(test, 150)}"
                 message = cases[test].message if test in cases and outcome != "passed" else ""
                 last = next((line for line in reversed(message.splitlines()) if line.strip()), "")
