@@ -275,10 +275,15 @@ def test_a_message_full_of_marks_is_only_text(project: Project, candidates: Call
     assert "Large orders cost a fifth less" in [found.origin["subject"] for found in candidates()]
 
 
-def test_a_project_without_a_history_is_refused(workshop: Workshop, project: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["folder", "index", "archive"])
+def test_a_project_without_a_history_is_refused(
+    workshop: Workshop, project: Project, tmp_path: Path, kind: str
+) -> None:
     present = environment(workshop, project)
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    without = replace(present, checkout=replace(present.checkout, source=str(bare)))
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "inventory-1.0.tar.gz").write_bytes(b"")
+    archive = str(tmp_path / "inventory-1.0.tar.gz")
+    source = {"folder": str(tmp_path / "bare"), "index": "pypi:inventory==1.0", "archive": archive}[kind]
+    without = replace(present, checkout=replace(present.checkout, source=source))
     with pytest.raises(SourceError, match="no history"):
         next(history_candidates(workshop, without, Covered(), random.Random(1)))

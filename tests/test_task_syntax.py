@@ -202,7 +202,7 @@ FAULTS = [
     ("dropped-statement", "m.py", body("a = a.strip()", "return a"), body("return a")),
     ("wrong-variable", "m.py", body("return a"), body("return b")),
     ("wrong-operator", "m.js", "function f(a) { return a === 1; }", "function f(a) { return a !== 1; }"),
-    ("swapped-arguments", "m.js", "const f = (a) => g(a, 1);", "const f = (a) => g(1, a);"),
+    ("swapped-arguments", "m.js", "const f = (a) => g(a, a.b);", "const f = (a) => g(a.b, a);"),
     ("dropped-await", "m.js", "async function f(a) { return await a; }", "async function f(a) { return a; }"),
     ("wrong-default", "m.js", "function f(a = true) { return a; }", "function f(a = false) { return a; }"),
     (
@@ -260,6 +260,7 @@ def test_every_operator_has_its_row() -> None:
             body("self._log.debug('x', 1, True)", "logger.info('%d', 1)", "print(1, 2)", "warnings.warn('x', X, 2)"),
         ),
         ("m.py", body("raise ValueError(1, 2)", "assert a == 1, 'x'")),
+        ("m.py", body("return g(a.x, 'y')")),
         ("m.py", body("return min(a.x, b.x)")),
         ("m.py", body("return isinstance(a.x, b.x)")),
         ("m.js", "function f(x) { console.log(1, 2); throw new Error('x' + 1); }"),

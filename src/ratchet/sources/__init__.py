@@ -60,10 +60,11 @@ def open_history(source: str, scratch: Path) -> Repository:
     """The repository that a source names, with the whole history, as one of ours in `scratch`: borrowed where it is
     local, else fetched. Raises SourceError where there is no git repository."""
     path = Path(source).expanduser()
-    where = str(path.resolve()) if path.is_dir() else _repository_and_ref(source)[0]
-    if is_repository(Path(where)):
+    without = source.lower().startswith("pypi:") or archive.is_archive(path)
+    where = "" if without else str(path.resolve()) if path.is_dir() else _repository_and_ref(source)[0]
+    if where and is_repository(Path(where)):
         return borrow(Path(where), scratch)
-    if path.is_dir() or source.lower().startswith("pypi:") or archive.is_archive(path):
+    if without or path.is_dir():
         raise SourceError(f"{redact(source)} has no history", remedy="install the project from its git repository")
     return fetch_repository("history.git", where, scratch, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 

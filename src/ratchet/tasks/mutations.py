@@ -72,6 +72,7 @@ class _Place:
     names: tuple[str, ...]
 
 
+_NAMES = frozenset({"identifier", "attribute", "member_expression", "field_expression", "subscript"})
 _Operator = Callable[[_Place], Iterator[Edit]]
 
 
@@ -107,6 +108,9 @@ def _swapped_arguments(place: _Place) -> Iterator[Edit]:
     plain = [child for child in given if not re.search(r"keyword|splat|spread|generator|for_in", child.type)]
     for left, right in pairwise(plain):
         first, second = source.text(left), source.text(right)
+        # Nobody takes a literal for a name.
+        if left.type != right.type and not {left.type, right.type} <= _NAMES:
+            continue
         if first != second and len(first) + len(second) < 200:
             between = source.data[left.end_byte : right.start_byte].decode("utf-8", "surrogateescape")
             yield Edit(left.start_byte, right.end_byte, f"{second}{between}{first}")
