@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from ratchet.errors import ContextOverflowError
 from ratchet.policies.model.conversation import Conversation, delta, shown
-from ratchet.policies.model.prompts import RIGHT_FORMS, as_data, builder_system, builder_task, cleaned, cut_middle
+from ratchet.policies.model.prompts import (
+    BUILDER_ACTIONS,
+    RIGHT_FORMS,
+    SOLVER_ACTIONS,
+    as_data,
+    builder_system,
+    builder_task,
+    cleaned,
+    cut_middle,
+    solver_system,
+)
 from ratchet.policies.model.replies import parse
 from ratchet.records import (
     Action,
@@ -246,15 +256,24 @@ def test_an_exchange_holds_what_is_new_in_its_prompt() -> None:
 # --------------------------------------------------------------------------- the texts
 
 
-def test_every_form_that_is_shown_can_be_parsed_and_every_word_is_told_of() -> None:
+def test_every_form_that_is_shown_can_be_parsed() -> None:
     allowed = frozenset(ActionKind) - {ActionKind.NONE}
     parsed = {kind: parse(Reply(form), allowed) for kind, form in RIGHT_FORMS.items()}
     assert {kind: form.kind for kind, form in parsed.items() if isinstance(form, Action)} == {k: k for k in allowed}
-    system = builder_system()
-    assert all(f"- `{form[3:].split()[0]}" in system for form in RIGHT_FORMS.values())
+
+
+@pytest.mark.parametrize(
+    ("system", "allowed"),
+    [
+        (builder_system(), BUILDER_ACTIONS),
+        (builder_system(takes_over=True), BUILDER_ACTIONS),
+        (solver_system(), SOLVER_ACTIONS),
+    ],
+)
+def test_every_word_is_told_of_and_the_example_is_one_action(system: str, allowed: frozenset[ActionKind]) -> None:
+    assert all(f"- `{form[3:].split()[0]}" in system for kind, form in RIGHT_FORMS.items() if kind in allowed)
     example = parse(Reply(system.partition("A whole reply could be:")[2]), allowed)
     assert isinstance(example, Action)
-    assert example.command == "pip install -e . pytest"
 
 
 def test_a_builder_is_told_its_targets_as_data_and_nothing_that_is_not_there() -> None:
