@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import random
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +17,7 @@ from ratchet.protocols import Sandbox
 from ratchet.sandbox.oci import OciBackend
 from ratchet.task_records import FileChange, Task, TaskKind
 from ratchet.tasks.prepare import start_layers
-from ratchet.tasks.traces import find_traces, told
+from ratchet.tasks.traces import _is_copy, _members, _removed, find_traces, told
 from sample_project import PRICES, STOCK, sample_environment, sample_task
 
 # --------------------------------------------------------------------------- what a statement may tell
@@ -150,3 +154,34 @@ def test_hidden_changes_may_not_be_found_either(sandbox: Sandbox, task: Task) ->
     hidden = replace(task, hidden=(FileChange("tests/test_new.py", None, new),))
     sandbox.write("/opt/copied.txt", new.encode())
     assert any(line.startswith("/opt/copied.txt: ") for line in find_traces(sandbox, hidden))
+
+
+# --------------------------------------------------------------------------- hostile archives, and copies
+
+
+@pytest.mark.parametrize("cut", [40, 200])
+def test_a_damaged_archive_holds_nothing(cut: int) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+        info = tarfile.TarInfo("a.py")
+        info.size = 5000
+        archive.addfile(info, io.BytesIO(random.Random(1).randbytes(5000)))
+    assert list(_members(packed.getvalue()[:cut] + b"\0" * 60)) == []
+
+
+def test_an_archive_is_unpacked_up_to_a_size() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(6):
+            archive.writestr(f"{number}.txt", bytes(40 << 20))
+    assert len(list(_members(packed.getvalue()))) == 3
+
+
+def test_a_copy_of_the_whole_file_is_told_from_a_likeness() -> None:
+    before = (
+        "".join(f"first_line_{n} = compute({n})\n" for n in range(20)) + "    if count >= 100:\n        share = 80\n"
+    )
+    known = _removed(FileChange("pkg/a.py", before, before.replace(">=", ">")))
+    assert known is not None
+    assert _is_copy(known, "build/lib/pkg/a.py", before.encode() + b"# one more line\n")
+    assert not _is_copy(known, "pkg/other.py", b"if count >= 100:\n    share = 80\n")

@@ -16,7 +16,7 @@ from ratchet.patches import Patch, inverse
 from ratchet.protocols import Sandbox
 from ratchet.records import Environment
 from ratchet.task_records import Task
-from ratchet.tasks.project_files import checkout_root, project_files, sources_of, test_files
+from ratchet.tasks.project_files import checkout_root, project_files, sources_of, tails_of, test_files
 
 _SETTLE = Path(__file__).parent / "resources" / "settle.py"
 _FOLDER = "/opt/ratchet/settle"
@@ -90,14 +90,16 @@ def _order(workshop: Workshop, environment: Environment, changes: Patch) -> dict
     copies = []
     for path, text in texts.items():
         data = (text or "").encode("utf-8", "surrogateescape")
-        copies.append({"path": path, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)})
+        digest = hashlib.sha256(data).hexdigest()
+        copies.append({"path": path, "tails": tails_of(path), "sha256": digest, "size": len(data)})
     changed = []
     for change in changes:
         original = root / change.path
         known = original.is_file() and not original.is_symlink()
         info = (original if known else root).lstat()
         mode = stat.S_IMODE(info.st_mode) if known else None
-        changed.append({"path": change.path, "mtime": int(info.st_mtime), "mode": mode})
+        tails = tails_of(change.path)
+        changed.append({"path": change.path, "tails": tails, "mtime": info.st_mtime_ns, "mode": mode})
     return {"workspace": WORKSPACE, "changed": changed, "copies": copies, "keep": [*files.sources, *files.tests]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -51,7 +52,7 @@ def project_files(workshop: Workshop, environment: Environment) -> ProjectFiles:
     found = _classify(Tree(root), survey(replace(environment.checkout, path=str(root))), _builds(environment))
     upper = workshop.layers.path(environment.layer) / WORKSPACE.lstrip("/")
     # What the recipe wrote anew is generated.
-    own = tuple(path for path in found.sources if not _lies_in(upper, path))
+    own = tuple(path for path in found.sources if not _rewritten(upper, root, path))
     found = replace(found, sources=own)
     workshop.store.put(KIND, found, id=environment.id)
     return found
@@ -114,11 +115,19 @@ def _aside(parts: tuple[str, ...]) -> bool:
     return (len(parts) > 1 and parts[0] in _ASIDE_FOLDERS) or parts[-1] in _ASIDE_NAMES
 
 
-def _lies_in(upper: Path, path: str) -> bool:
-    """Whether an overlay's upper directory holds something at `path`, without following links."""
+def tails_of(path: str) -> list[str]:
+    """The last two parts that the path of an installed copy of a source may have. What lies no deeper than one folder
+    may be a module on its own, which is installed without its folder."""
+    parts = PurePosixPath(path).parts
+    folders = ["site-packages", "dist-packages", "lib"] if len(parts) <= 2 else []
+    return ["/".join(parts[-2:]), *(f"{folder}/{parts[-1]}" for folder in folders)]
+
+
+def _rewritten(upper: Path, root: Path, path: str) -> bool:
+    """Whether an overlay's upper directory holds another file at `path`; no link is followed."""
     place = upper
     for part in PurePosixPath(path).parts:
+        place = place / part
         if place.is_symlink():
             return True
-        place = place / part
-    return place.is_symlink() or place.exists()
+    return place.is_file() and not filecmp.cmp(place, root / path, shallow=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import itertools
+import lzma
 import re
 import shlex
 import tarfile
@@ -19,6 +20,7 @@ from ratchet.errors import SandboxError
 from ratchet.patches import Patch, inverse
 from ratchet.protocols import Sandbox
 from ratchet.task_records import FileChange, Task
+from ratchet.tasks.project_files import tails_of
 
 _SHORTEST = 8  # characters of a line that is looked for
 _TELLING = 60  # characters of three lines or more that tell by themselves
@@ -28,6 +30,18 @@ _MOST_FILES = 400
 _MOST_ARCHIVES = 60
 _LARGEST_TEXT_BYTES = 8 << 20
 _LARGEST_BYTES = 32 << 20
+_LARGEST_ARCHIVE_BYTES = 128 << 20  # unpacked
+_MOSTLY = 0.8
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+)
 _TIMEOUT_S = 300.0
 _FOLDER = "/tmp/ratchet-removed"  # noqa: S108 - in a sandbox that is thrown away
 _ARCHIVES = ("*.whl", "*.egg", "*.zip", "*.tar", "*.tar.gz", "*.tgz", "*.tar.bz2", "*.tar.xz")
@@ -35,10 +49,11 @@ _ARCHIVES = ("*.whl", "*.egg", "*.zip", "*.tar", "*.tar.gz", "*.tgz", "*.tar.bz2
 
 @dataclass(frozen=True)
 class _Removed:
-    """What was removed from one file: its distinctive lines, and pairs of neighbouring lines of which at least one was
-    removed."""
+    """What was removed from one file, of which `whole` are all lines: its distinctive lines, and pairs of neighbouring
+    lines of which at least one was removed."""
 
     path: str
+    whole: frozenset[bytes]
     lines: frozenset[bytes]
     pairs: frozenset[tuple[bytes, bytes]]
 
@@ -107,6 +122,7 @@ def _removed(change: FileChange) -> _Removed | None:
         return None
     return _Removed(
         change.path,
+        frozenset(map(_encoded, filled)),
         frozenset(map(_encoded, lines)),
         frozenset((_encoded(a), _encoded(b)) for a, b in pairs),
     )
@@ -204,7 +220,7 @@ def _in_files(sandbox: Sandbox, removed: list[_Removed]) -> Iterator[str]:
         for known in removed:
             line = known.found_in(data)
             # The project may well say the same thing twice; then it says it to everybody.
-            if line and not (inside in given and not _mostly(known, data)):
+            if line and not (inside in given and not _is_copy(known, inside, data)):
                 yield f"{path}: {line}"
                 break
 
@@ -215,10 +231,11 @@ def _given_files(sandbox: Sandbox) -> frozenset[str]:
     return frozenset(listed.output.split("\0")) if listed.ok else frozenset()
 
 
-def _mostly(known: _Removed, data: bytes) -> bool:
-    """Whether nearly all that was removed is there: a copy and no likeness."""
+def _is_copy(known: _Removed, path: str, data: bytes) -> bool:
+    """Whether nearly all of another file is there that was changed, or of what was removed: no mere likeness."""
     there = {line.strip() for line in data.splitlines()}
-    return len(known.lines & there) > 0.8 * len(known.lines) and len(known.lines) >= 3
+    removed = len(known.lines & there) > _MOSTLY * len(known.lines) and len(known.lines) >= 3
+    return removed or (path != known.path and len(known.whole & there) > _MOSTLY * len(known.whole))
 
 
 def _in_archives(sandbox: Sandbox, removed: list[_Removed]) -> Iterator[str]:
@@ -230,26 +247,32 @@ def _in_archives(sandbox: Sandbox, removed: list[_Removed]) -> Iterator[str]:
 
 
 def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive that could be opened; what is damaged holds nothing that anybody could read."""
+    """The files of an archive that could be opened, up to a size; what is damaged holds nothing that anybody could
+    read."""
+    unpacked = 0
     try:
         if zipfile.is_zipfile(io.BytesIO(data)):
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 for info in archive.infolist():
-                    if info.file_size <= _LARGEST_BYTES:
-                        yield info.filename, archive.read(info)
+                    unpacked += info.file_size
+                    if unpacked > _LARGEST_ARCHIVE_BYTES:
+                        return
+                    yield info.filename, archive.read(info)
             return
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for member in archive:
-                file = archive.extractfile(member) if member.isreg() and member.size <= _LARGEST_BYTES else None
+                if member.offset_data + member.size > _LARGEST_ARCHIVE_BYTES:
+                    return
+                file = archive.extractfile(member) if member.isreg() else None
                 if file is not None:
                     yield member.name, file.read()
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, OSError, EOFError, ValueError, RuntimeError):
+    except _DAMAGED:
         return
 
 
 def _in_bytecode(sandbox: Sandbox, task: Task) -> Iterator[str]:
     """Bytecode that was compiled from a file that changed: its names and constants are the solution's."""
-    tails = {"/".join(path.parts[-2:]): str(path) for path in _modules(task)}
+    tails = {tail: str(path) for path in _modules(task) for tail in tails_of(str(path))}
     for name in _listed(sandbox, "bytecode"):
         path = PurePosixPath(name)
         folder = path.parent.parent if path.parent.name == "__pycache__" else path.parent

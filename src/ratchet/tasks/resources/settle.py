@@ -3,8 +3,8 @@
     settle.py ORDER.json
 
 Runs as root inside a sandbox, with whatever Python 3 its base has. ORDER holds `workspace`; `changed`: path (relative),
-mtime (seconds), mode; `copies`: path, sha256 and size that each source had; `keep`: files of the checkout. Copies of
-sources, changed or not, become links to them: an installed copy follows every edit, and does not show what changed.
+tails, mtime (nanoseconds), mode; `copies`: path, tails, sha256 and size that each source had; `keep`: files of the
+checkout. Tails are the last two parts that the path of a copy may have. Copies of sources, changed or not, become links to them: an installed copy follows every edit, and does not show what changed.
 The project's bytecode, and the caches and archives in which a changed file's text may lie, are removed. Prints one
 JSON object: what was linked and removed.
 """
@@ -31,12 +31,13 @@ class Settler:
         self.workspace = order["workspace"]
         self.changed = order["changed"]
         self.keep = set(order["keep"])
-        self.tails = {tail(change["path"]) for change in self.changed}
+        self.tails = {each for change in self.changed for each in change["tails"]}
         self.modules = {os.path.splitext(os.path.basename(each))[0] for each in self.tails if each.endswith(".py")}
         # Short files of the same text are common: a copy has the same end of its path.
         self.copies = {}
         for copy in order["copies"]:
-            self.copies.setdefault(tail(copy["path"]), []).append(copy)
+            for each in copy["tails"]:
+                self.copies.setdefault(each, []).append(copy)
         self.linked, self.removed = [], []
 
     def folder(self, path, name):
@@ -143,10 +144,10 @@ def restore(settler):
             os.chown(path, owner.st_uid, owner.st_gid)
             if change["mode"] is not None:
                 os.chmod(path, change["mode"])
-            os.utime(path, (change["mtime"], change["mtime"]))
+            os.utime(path, ns=(change["mtime"], change["mtime"]))
         folder = os.path.dirname(path)
         if os.path.isdir(folder):
-            os.utime(folder, (change["mtime"], change["mtime"]))
+            os.utime(folder, ns=(change["mtime"], change["mtime"]))
 
 
 def main():
