@@ -89,6 +89,21 @@ def test_the_order_of_candidates_decides_with_any_number_of_jobs(workshop: Works
     assert sorted(workshop.store.ids("task")) == sorted(task.id for task in tasks)
 
 
+def test_an_interruption_ends_what_is_under_way_and_loses_nothing_that_was_told(
+    workshop: Workshop, world: World
+) -> None:
+    def interrupt(validation: Validation, _task: Task | None) -> None:
+        if validation.rejection is not None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_tasks(workshop, ENVIRONMENT, Wanted(TaskKind.BUG, 9), jobs=2, on_validation=interrupt)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
+    before = list(world.validated)
+    make_tasks(workshop, ENVIRONMENT, Wanted(TaskKind.BUG, 3))
+    assert not {0, 1}.intersection(world.validated[len(before) :])
+
+
 def test_what_was_validated_once_is_not_validated_again(workshop: Workshop, world: World) -> None:
     first, _ = make_tasks(workshop, ENVIRONMENT, Wanted(TaskKind.BUG, 2))
     again, done = make_tasks(workshop, ENVIRONMENT, Wanted(TaskKind.BUG, 3))

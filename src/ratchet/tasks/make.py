@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +34,7 @@ TASK, VALIDATION, YIELD = "task", "validation", "task-yield"
 
 _TRIES_EACH = 6
 _ATTEMPTS = 3
+_CLOSING_S = 0.2
 _MOST_DRAWN = 2000  # combinations, many of which come more than once
 
 
@@ -176,10 +178,16 @@ def _validated(
                 waiting += [pool.submit(one, *each) for each in itertools.islice(candidates, missing)]
                 if not waiting:
                     return
-                yield waiting.popleft().result()
+                result = waiting[0].result()
+                waiting.popleft()
+                yield result
         finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
+            # Not `concurrent.futures.wait`: for it, what was cancelled before it began is never done.
+            while not all(future.done() for future in waiting):
+                workshop.backend.close_all()
+                time.sleep(_CLOSING_S)
 
 
 def _tried(
