@@ -166,6 +166,9 @@ FAULTS = [
     ("swapped-arguments", "m.py", body("return g(a, b, c=1)"), body("return g(b, a, c=1)")),
     ("dropped-condition", "m.py", body("return a and b.c"), body("return b.c")),
     ("dropped-condition", "m.py", body("return not a"), body("return a")),
+    ("inverted-condition", "m.py", body("while a.b: pass"), body("while not a.b: pass")),
+    ("inverted-condition", "m.js", "function f(a) { return a ? 1 : 2; }", "function f(a) { return !a ? 1 : 2; }"),
+    ("inverted-condition", "m.cpp", "void f(int a) { if (g(a)) h(); }", "void f(int a) { if (!g(a)) h(); }"),
     ("dropped-await", "m.py", "async def f(a):\n    return await a\n", "async def f(a):\n    return a\n"),
     (
         "wrong-default",
@@ -179,7 +182,15 @@ FAULTS = [
         body("return a", signature="def f(a: int = 3):"),
         body("return a", signature="def f(a: int = 4):"),
     ),
+    (
+        "wrong-default",
+        "m.py",
+        body("return a", signature="def f(a, b=''):"),
+        body("return a", signature="def f(a, b=' '):"),
+    ),
     ("wrong-constant", "m.py", body("return g(a, True)"), body("return g(a, False)")),
+    ("wrong-constant", "m.py", body("return ''.join(a)"), body("return ' '.join(a)")),
+    ("wrong-constant", "m.py", body("return None"), body("return False")),
     (
         "missing-case",
         "m.py",
@@ -200,7 +211,20 @@ FAULTS = [
         body("return b"),
     ),
     ("dropped-statement", "m.py", body("a = a.strip()", "return a"), body("return a")),
+    ("dropped-statement", "m.py", body("c = a", "c = g(c)", "return c"), body("c = a", "return c")),
     ("wrong-variable", "m.py", body("return a"), body("return b")),
+    (
+        "wrong-variable",
+        "m.py",
+        body("c = g(a)", "return c", signature="def f(a):"),
+        body("c = g(a)", "return a", signature="def f(a):"),
+    ),
+    (
+        "wrong-variable",
+        "m.js",
+        "function f(a) { for (const b of a) { g(b); } }",
+        "function f(a) { for (const b of a) { g(a); } }",
+    ),
     ("wrong-operator", "m.js", "function f(a) { return a === 1; }", "function f(a) { return a !== 1; }"),
     ("swapped-arguments", "m.js", "const f = (a) => g(a, a.b);", "const f = (a) => g(a.b, a);"),
     ("dropped-await", "m.js", "async function f(a) { return await a; }", "async function f(a) { return a; }"),
@@ -262,6 +286,9 @@ def test_every_operator_has_its_row() -> None:
         ("m.py", body("raise ValueError(1, 2)", "assert a == 1, 'x'")),
         ("m.py", body("return g(a.x, 'y')")),
         ("m.py", body("return min(a.x, b.x)")),
+        ("m.py", body("g(x=None)", signature="def f(b=None):")),
+        # What has its value only in a block of its own is no other variable.
+        ("m.py", body("for b in g():", "    h()", "return a", signature="def f(a):")),
         ("m.py", body("return isinstance(a.x, b.x)")),
         ("m.js", "function f(x) { console.log(1, 2); throw new Error('x' + 1); }"),
         ("m.ts", "function f(x: 1 | 2): Array<3> { }"),
@@ -274,3 +301,29 @@ def test_nothing_is_planted_where_nobody_or_everybody_would_see_it(path: str, te
 
 def test_a_logarithm_is_no_logging() -> None:
     assert ("wrong-operator", body("return math.log(a - 1.5)")) in mutants("m.py", body("return math.log(a + 1.5)"))
+
+
+LARGE = {
+    "entries": ("m.py", "def f(a):\n    return {" + "1: a, " * 3000 + "}\n"),
+    "operands": ("m.py", "def f(a):\n    return " + "a and " * 4000 + "a\n"),
+    "sums": ("m.js", "function f(a) { return " + "a + " * 5000 + "a; }"),
+    "arguments": ("m.py", "def f(a, b):\n    return g(" + "a, b, " * 3000 + ")\n"),
+    "branches": ("m.py", "def f(a):\n    if a: return 1\n" + "    elif a: return 1\n" * 1500),
+    "statements": ("m.c", "void f(int a) {" + "if (a) return;" * 2000 + "}"),
+    "parameters": ("m.py", "def f(" + ", ".join(f"a{n}" for n in range(4000)) + "):\n    return a1\n"),
+    "nested": ("m.js", "function f(a) { return " + "(" * 8000 + "a" + ")" * 8000 + "; }"),
+    "functions": ("m.py", "def f(a):\n    return a\n" * 3000),
+    "comments": ("m.c", "// x\n" * 20000 + "int f(int a) { return a; }\n"),
+    "lines": ("m.py", "x = 1\n" * 15000 + "def f(a):\n    return a\n" * 300),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("shape", LARGE)
+def test_what_nobody_writes_takes_no_longer_than_its_size(shape: str) -> None:
+    path, text = LARGE[shape]
+    language = language_of(path)
+    assert language is not None
+    source = parse_source(path, text, language)
+    found = [m for node, _ in function_nodes(source) for m in mutations_in(source, node)] if source is not None else []
+    assert len(found) < len(text)

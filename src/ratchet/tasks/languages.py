@@ -25,6 +25,13 @@ class Language:
     conjunctions: frozenset[str]
     constants: Mapping[str, str]
     integers: frozenset[str]
+    strings: frozenset[str]
+    blocks: frozenset[str]
+    # Where variables get their first value: the node, and the field with the names.
+    bindings: Mapping[str, str]
+    negation: str = "!"
+    # Taken for another constant only where it is returned.
+    nothing: frozenset[str] = frozenset({"null"})
     comments: frozenset[str] = frozenset({"comment"})
     negations: frozenset[str] = frozenset()
     awaits: frozenset[str] = frozenset()
@@ -86,8 +93,13 @@ PYTHON = Language(
         "not in": ("in",),
     },
     conjunctions=frozenset({"and", "or"}),
-    constants={"true": "False", "false": "True"},
+    constants={"true": "False", "false": "True", "none": "False"},
     integers=frozenset({"integer"}),
+    strings=frozenset({"string"}),
+    blocks=frozenset({"block"}),
+    bindings={"assignment": "left", "for_statement": "left"},
+    negation="not ",
+    nothing=frozenset({"none"}),
     negations=frozenset({"not_operator"}),
     awaits=frozenset({"await"}),
     calls=frozenset({"call"}),
@@ -101,7 +113,6 @@ PYTHON = Language(
             "decorator",
             "raise_statement",
             "assert_statement",
-            "string",
             "import_statement",
             "import_from_statement",
         }
@@ -127,15 +138,18 @@ JAVASCRIPT = Language(
     stub='throw new Error("not implemented")',
     operators={**_CURLY_OPERATORS, "===": ("!==",), "!==": ("===",), "??": ("||",)},
     conjunctions=frozenset({"&&", "||"}),
-    constants={"true": "false", "false": "true"},
+    constants={"true": "false", "false": "true", "null": "undefined"},
     integers=frozenset({"number"}),
+    strings=frozenset({"string"}),
+    blocks=frozenset({"statement_block"}),
+    bindings={"variable_declarator": "name", "for_in_statement": "left"},
     negations=frozenset({"unary_expression"}),
     awaits=frozenset({"await_expression"}),
     defaults=frozenset({"assignment_pattern"}),
     clauses=frozenset({"else_clause", "switch_case"}),
     pairs=frozenset({"pair"}),
     early_exits=frozenset({"return_statement", "break_statement", "continue_statement", "throw_statement"}),
-    opaque=frozenset({"throw_statement", "string", "template_string", "import_statement", "type_annotation"}),
+    opaque=frozenset({"throw_statement", "template_string", "import_statement", "type_annotation"}),
 )
 
 TYPESCRIPT = replace(
@@ -153,9 +167,12 @@ C = Language(
     conjunctions=frozenset({"&&", "||"}),
     constants={"true": "false", "false": "true"},
     integers=frozenset({"number_literal"}),
+    strings=frozenset({"string_literal"}),
+    blocks=frozenset({"compound_statement"}),
+    bindings={"init_declarator": "declarator"},
     negations=frozenset({"unary_expression"}),
     clauses=frozenset({"else_clause", "case_statement"}),
-    opaque=frozenset({"string_literal", "preproc_include", "preproc_def"}),
+    opaque=frozenset({"preproc_include", "preproc_def"}),
 )
 
 CPP = replace(

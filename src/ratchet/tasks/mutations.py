@@ -8,15 +8,21 @@ hardly anybody would write.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
-from ratchet.tasks.syntax import Edit, Source, docstring_node, walk
+from ratchet.tasks.syntax import Edit, Source, docstring_node
+from ratchet.tasks.variables import Variable, variables_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+LARGEST_FUNCTION_BYTES = 1 << 16
+"""A longer function is a table."""
+
+_LONGEST_OPERAND = 500  # bytes of what is moved
 
 
 @dataclass(frozen=True)
@@ -31,33 +37,48 @@ class Mutation:
 
 def mutations_in(source: Source, function: Node) -> Iterator[Mutation]:
     """All faults that can be planted in one function, in the order of its text."""
+    if function.end_byte - function.start_byte > LARGEST_FUNCTION_BYTES:
+        return
+    places = list(_visible(source, function))
+    variables = variables_of(source, function, places)
     docstring = docstring_node(source, function)
-    names = _local_names(source, function)
-    for node in _visible(source, function):
+    for node, parent, _ in places:
         if docstring is not None and docstring.start_byte <= node.start_byte < docstring.end_byte:
             continue
+        place = _Place(source, node, parent, variables)
         for operator, make in _OPERATORS.items():
-            for edit in make(_Place(source, node, names)):
+            for edit in make(place):
                 yield Mutation(operator, edit, *source.lines_of(node))
 
 
-def _visible(source: Source, function: Node) -> Iterator[Node]:
-    """The nodes of a function, less what nobody or everybody would see change."""
-    pending = [function]
+def _visible(source: Source, function: Node) -> Iterator[tuple[Node, Node, int]]:
+    """The nodes of a function, less what nobody or everybody would see change, each with its parent and the end of the
+    block that it is in. Parents are handed down, since a node would search the tree for its own."""
+    language = source.language
+    pending = [(function, function, function.end_byte)]
     while pending:
-        node = pending.pop()
-        if node.type in source.language.opaque and node is not function:
+        node, parent, block_end = pending.pop()
+        if node.type in language.opaque and node is not function:
             continue
-        if node.type in ("expression_statement", *source.language.calls) and _is_quiet(source, node):
+        if node.type in ("expression_statement", *language.calls) and _is_quiet(source, node):
             continue
-        if node.type == "if_statement" and "TYPE_CHECKING" in source.text(node).split(":", 1)[0]:
+        if node.type == "if_statement" and _start(source, node).startswith(("if TYPE_CHECKING", "if typing.TYPE")):
             continue
-        yield node
-        pending.extend(reversed(node.children))
+        yield node, parent, block_end
+        if node.type in language.strings:
+            continue
+        if node.type in language.blocks:
+            block_end = node.end_byte
+        pending.extend((child, node, block_end) for child in reversed(node.children))
 
 
 def _is_quiet(source: Source, node: Node) -> bool:
-    return re.match(source.language.quiet_calls, source.text(node)[:200]) is not None
+    return re.match(source.language.quiet_calls, _start(source, node)) is not None
+
+
+def _start(source: Source, node: Node) -> str:
+    """Enough of the text of a node to see what it is about."""
+    return source.data[node.start_byte : min(node.end_byte, node.start_byte + 200)].decode("utf-8", "replace")
 
 
 # --------------------------------------------------------------------------- operators
@@ -65,23 +86,32 @@ def _is_quiet(source: Source, node: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Place:
-    """A node where a fault may be planted; `names` are the parameters of its function."""
+    """A node where a fault may be planted; `variables` are those of its function."""
 
     source: Source
     node: Node
-    names: tuple[str, ...]
+    parent: Node
+    variables: Sequence[Variable]
+
+    def bound(self) -> list[str]:
+        """The names that have a value here."""
+        start = self.node.start_byte
+        return list(dict.fromkeys(each.name for each in self.variables if each.start <= start < each.end))
 
 
 _NAMES = frozenset({"identifier", "attribute", "member_expression", "field_expression", "subscript"})
+_PLAIN = _NAMES | {"call", "call_expression", "subscript_expression"}
+_PARENTHESES = frozenset({"parenthesized_expression", "condition_clause"})
+_BLANKS = {"''": "' '", '""': '" "', "' '": "''", '" "': '""'}
 _Operator = Callable[[_Place], Iterator[Edit]]
 
 
 def _wrong_operator(place: _Place) -> Iterator[Edit]:
     """Another operator of its kind; `<` for `<=` is the off-by-one of comparisons."""
-    source, node = place.source, place.node
-    if node.is_named or node.parent is None or not re.search(r"operator|expression|assignment", node.parent.type):
+    source, node, parent = place.source, place.node, place.parent
+    if node.is_named or not re.search(r"operator|expression|assignment", parent.type):
         return
-    if node.parent.type.startswith("unary") or node.parent.child_count < 3:
+    if parent.type.startswith("unary") or parent.child_count < 3:
         return
     for other in source.language.operators.get(" ".join(source.text(node).split()), ()):
         yield _in_place_of(node, other)
@@ -90,7 +120,7 @@ def _wrong_operator(place: _Place) -> Iterator[Edit]:
 def _off_by_one(place: _Place) -> Iterator[Edit]:
     source, node = place.source, place.node
     if node.type in source.language.integers and re.fullmatch(r"\d{1,6}", text := source.text(node)):
-        if node.parent is not None and node.parent.type in source.language.defaults:
+        if place.parent.type in source.language.defaults:
             return
         for value in (int(text) + 1, int(text) - 1):
             if value >= 0:
@@ -98,20 +128,21 @@ def _off_by_one(place: _Place) -> Iterator[Edit]:
 
 
 def _swapped_arguments(place: _Place) -> Iterator[Edit]:
-    source, node = place.source, place.node
-    call = node.parent
-    if node.type not in ("argument_list", "arguments") or call is None or call.type not in source.language.calls:
+    source, node, call = place.source, place.node, place.parent
+    if node.type not in ("argument_list", "arguments") or call.type not in source.language.calls:
         return
-    if re.match(source.language.symmetric_calls, source.text(call)[:200]):
+    if re.match(source.language.symmetric_calls, _start(source, call)):
         return
     given = [child for child in node.named_children if child.type not in source.language.comments]
     plain = [child for child in given if not re.search(r"keyword|splat|spread|generator|for_in", child.type)]
     for left, right in pairwise(plain):
-        first, second = source.text(left), source.text(right)
         # Nobody takes a literal for a name.
         if left.type != right.type and not {left.type, right.type} <= _NAMES:
             continue
-        if first != second and len(first) + len(second) < 200:
+        if right.end_byte - left.start_byte > _LONGEST_OPERAND:
+            continue
+        first, second = source.text(left), source.text(right)
+        if first != second:
             between = source.data[left.end_byte : right.start_byte].decode("utf-8", "surrogateescape")
             yield Edit(left.start_byte, right.end_byte, f"{second}{between}{first}")
 
@@ -119,6 +150,8 @@ def _swapped_arguments(place: _Place) -> Iterator[Edit]:
 def _dropped_condition(place: _Place) -> Iterator[Edit]:
     """`a and b` becomes one of them; a negation goes."""
     source, node = place.source, place.node
+    if node.end_byte - node.start_byte > _LONGEST_OPERAND:
+        return
     operator = node.child_by_field_name("operator")
     if operator is not None and source.text(operator) in source.language.conjunctions:
         for field in ("left", "right"):
@@ -129,6 +162,17 @@ def _dropped_condition(place: _Place) -> Iterator[Edit]:
         argument = node.child_by_field_name("argument")
         if argument is not None and source.text(node).startswith(("not", "!")):
             yield _in_place_of(node, source.text(argument))
+
+
+def _inverted_condition(place: _Place) -> Iterator[Edit]:
+    """`if a` becomes `if not a`. Of comparisons there is another operator."""
+    node = place.node
+    if place.parent.child_by_field_name("condition") != node:
+        return
+    while node.type in _PARENTHESES and node.named_child_count == 1:
+        node = node.named_children[0]
+    if node.type in _PLAIN:
+        yield Edit(node.start_byte, node.start_byte, place.source.language.negation)
 
 
 def _dropped_await(place: _Place) -> Iterator[Edit]:
@@ -144,38 +188,46 @@ def _wrong_default(place: _Place) -> Iterator[Edit]:
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     if value is None:
         return
-    if value.type in source.language.constants:
-        yield _in_place_of(value, source.language.constants[value.type])
-    elif value.type in source.language.integers and source.text(value).isdigit():
+    if value.type in source.language.integers and source.text(value).isdigit():
         yield _in_place_of(value, str(int(source.text(value)) + 1))
+    elif value.type not in source.language.nothing:
+        yield from _other_constant(source, value)
 
 
 def _wrong_constant(place: _Place) -> Iterator[Edit]:
-    source, node = place.source, place.node
-    if node.type in source.language.constants and node.is_named:
-        if node.parent is not None and node.parent.type in source.language.defaults:
-            return
+    source, node, parent = place.source, place.node, place.parent
+    if not node.is_named or parent.type in source.language.defaults:
+        return
+    if node.type not in source.language.nothing or parent.type == "return_statement":
+        yield from _other_constant(source, node)
+
+
+def _other_constant(source: Source, node: Node) -> Iterator[Edit]:
+    if node.type in source.language.constants:
         yield _in_place_of(node, source.language.constants[node.type])
+    elif node.type in source.language.strings and (other := _BLANKS.get(_start(source, node))):
+        yield _in_place_of(node, other)
 
 
 def _missing_case(place: _Place) -> Iterator[Edit]:
     """A branch that was forgotten: elif, else, except (one of several), case, or an entry of a table."""
-    source, node = place.source, place.node
-    if node.type in source.language.clauses and node.parent is not None:
-        siblings = [child for child in node.parent.children if child.type == node.type]
-        if node.type not in ("except_clause", "case_clause") or len(siblings) > 1:
+    source, node, parent = place.source, place.node, place.parent
+    if node.type in source.language.clauses:
+        alike = islice((child for child in parent.children if child.type == node.type), 2)
+        if node.type not in ("except_clause", "case_clause") or len(list(alike)) > 1:
             yield _without(source, node.start_byte, node.end_byte)
-    if node.type in source.language.pairs and node.parent is not None and len(node.parent.named_children) > 1:
-        after = node.next_sibling
-        end = after.end_byte if after is not None and source.text(after) == "," else node.end_byte
-        yield _without(source, node.start_byte, end)
+    if node.type in source.language.pairs and parent.named_child_count > 1:
+        comma = re.compile(rb"\s*,").match(source.data, node.end_byte)
+        yield _without(source, node.start_byte, comma.end() if comma else node.end_byte)
 
 
 def _dropped_statement(place: _Place) -> Iterator[Edit]:
     """An early exit that is not there, or an assignment to what has a value already."""
-    source, node, names = place.source, place.node, place.names
-    block = node.parent
-    if block is None or len([c for c in block.named_children if c.type not in source.language.comments]) < 2:
+    source, node = place.source, place.node
+    if node.type not in ("if_statement", "expression_statement"):
+        return
+    statements = (each for each in place.parent.children if each.is_named and each.type not in source.language.comments)
+    if len(list(islice(statements, 2))) < 2:
         return
     if node.type == "if_statement" and node.child_by_field_name("alternative") is None:
         inner = node.child_by_field_name("consequence")
@@ -187,22 +239,26 @@ def _dropped_statement(place: _Place) -> Iterator[Edit]:
         if what.type in ("augmented_assignment", "augmented_assignment_expression", "update_expression"):
             yield _without(source, node.start_byte, node.end_byte)
         left = what.child_by_field_name("left")
-        if what.type in ("assignment", "assignment_expression") and left is not None and source.text(left) in names:
+        assigns = what.type in ("assignment", "assignment_expression") and left is not None
+        if assigns and left is not None and left.type == "identifier" and source.text(left) in place.bound():
             yield _without(source, node.start_byte, node.end_byte)
 
 
 def _wrong_variable(place: _Place) -> Iterator[Edit]:
-    """Another parameter of the same function."""
-    source, node, names = place.source, place.node, place.names
-    if node.type != "identifier" or (name := source.text(node)) not in names or node.parent is None:
+    """Another parameter or variable of the same function: those that come before and after it."""
+    source, node, parent = place.source, place.node, place.parent
+    if node.type != "identifier":
         return
-    if not re.search(r"argument|binary|comparison|boolean|return|subscript|not_operator", node.parent.type):
+    if not re.search(r"argument|binary|comparison|boolean|return|subscript|not_operator", parent.type):
         return
-    if node.parent.type == "keyword_argument" and node == node.parent.child_by_field_name("name"):
+    if parent.type == "keyword_argument" and node == parent.child_by_field_name("name"):
         return
-    others = [other for other in names if other != name]
-    if others:
-        yield _in_place_of(node, others[(names.index(name)) % len(others)])
+    bound = place.bound()
+    if (name := source.text(node)) in bound:
+        at = bound.index(name)
+        for other in dict.fromkeys((bound[(at + 1) % len(bound)], bound[at - 1])):
+            if other != name:
+                yield _in_place_of(node, other)
 
 
 _OPERATORS: dict[str, _Operator] = {
@@ -210,6 +266,7 @@ _OPERATORS: dict[str, _Operator] = {
     "off-by-one": _off_by_one,
     "swapped-arguments": _swapped_arguments,
     "dropped-condition": _dropped_condition,
+    "inverted-condition": _inverted_condition,
     "dropped-await": _dropped_await,
     "wrong-default": _wrong_default,
     "wrong-constant": _wrong_constant,
@@ -247,19 +304,3 @@ def _without(source: Source, start: int, end: int) -> Edit:
 def _after_line(data: bytes, place: int) -> int:
     end = data.find(b"\n", place)
     return len(data) if end < 0 else end + 1
-
-
-def _local_names(source: Source, function: Node) -> tuple[str, ...]:
-    """The parameters of a function, but the object that a method is called on."""
-    parameters, declarator = function.child_by_field_name("parameters"), function
-    while parameters is None:  # C: they are inside of the declarator
-        inner = declarator.child_by_field_name("declarator")
-        if inner is None:
-            return ()
-        parameters, declarator = inner.child_by_field_name("parameters"), inner
-    names = []
-    for child in parameters.named_children:
-        first = next((node for node in walk(child) if node.type == "identifier"), None)
-        if first is not None and child.type not in source.language.comments:
-            names.append(source.text(first))
-    return tuple(name for name in dict.fromkeys(names) if name not in ("self", "cls", "this"))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ratchet.errors import MachineError
+from ratchet.survey import python_syntax
+from ratchet.survey.formats import UnreadableError
 from ratchet.tasks.candidates import Definition
 from ratchet.tasks.languages import Language
 
@@ -17,9 +19,17 @@ if TYPE_CHECKING:
     from tree_sitter import Language as Grammar
     from tree_sitter import Node, Parser
 
-LARGEST_SOURCE_BYTES = 1 << 20
+# Beyond these a source is a table, or made to keep us busy.
+LARGEST_SOURCE_BYTES = 1 << 19
+MOST_NODES = 200_000
 
 _C_NAMES = ("identifier", "field_identifier", "qualified_identifier", "destructor_name", "operator_name")
+# What stands round a definition without being another one: decorators, `export`, `const name =`.
+_WRAPPERS = frozenset(
+    {"decorated_definition", "export_statement", "lexical_declaration", "variable_declaration", "variable_declarator"}
+)
+_NAMING = frozenset({"variable_declarator", "field_definition", "public_field_definition"})
+_MOST_COMMENTS = 50  # lines of them, above a definition
 
 
 @dataclass(frozen=True)
@@ -49,12 +59,12 @@ class Source:
 
 
 def parse_source(path: str, text: str, language: Language) -> Source | None:
-    """None where the text is too large, or does not parse."""
+    """None where the text is too large, or does not parse. Takes time in proportion to the text, whatever it is."""
     data = text.encode("utf-8", "surrogateescape")
     if len(data) > LARGEST_SOURCE_BYTES:
         return None
     root = _parser(language.grammar).parse(data).root_node
-    return None if root.has_error else Source(path, language, data, root)
+    return None if root.has_error or root.descendant_count > MOST_NODES else Source(path, language, data, root)
 
 
 def edited(source: Source, edits: Sequence[Edit]) -> str | None:
@@ -71,7 +81,7 @@ def edited(source: Source, edits: Sequence[Edit]) -> str | None:
         return None
     before_text = source.data.decode("utf-8", "surrogateescape")
     # What is written for a newer Python than this one is taken on the grammar's word.
-    if source.language.name == "python" and not _compiles(text) and _compiles(before_text):
+    if source.language.name == "python" and python_tree(text) is None and python_tree(before_text) is not None:
         return None
     return text
 
@@ -94,27 +104,53 @@ def function_nodes(source: Source) -> Iterator[tuple[Node, Definition]]:
 
 def definition_nodes(source: Source) -> Iterator[tuple[Node, Definition]]:
     """Functions, methods and classes that are in no function, in the order of the text."""
-    pending: list[tuple[Node, str]] = [(source.root, "")]
+    pending = [_Place(source.root, None, source.root, (), "")]
     while pending:
-        node, outer = pending.pop()
-        is_class = node.type in source.language.classes
+        place = pending.pop()
+        outer = place.outer
+        is_class = place.node.type in source.language.classes
         # What has no name is looked into: a function that wraps a whole module, say.
-        if (node.type in source.language.functions or is_class) and (name := _name(source, node)):
-            qualified = f"{outer}.{name}" if outer else name
-            kind = "class" if is_class else "method" if outer else "function"
-            yield node, _definition(source, node, qualified, kind)
-            if is_class:
-                pending.extend((child, qualified) for child in reversed(node.children))
+        if (is_class or place.node.type in source.language.functions) and (name := _name(source, place)):
+            outer = f"{outer}.{name}" if outer else name
+            yield (
+                place.node,
+                _definition(source, place, outer, "class" if is_class else "method" if place.outer else "function"),
+            )
+            if not is_class:
+                continue
+        pending.extend(reversed(list(_inside(source, place, outer))))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A node on the way down: `whole` is the node with what is wrapped round it, `above` the comments on that, `outer`
+    the name of the class that it is in."""
+
+    node: Node
+    parent: Node | None
+    whole: Node
+    above: tuple[Node, ...]
+    outer: str
+
+
+def _inside(source: Source, place: _Place, outer: str) -> Iterator[_Place]:
+    wrapped = place.node.type in _WRAPPERS
+    comments: tuple[Node, ...] = ()
+    for child in place.node.children:
+        if comments and comments[-1].end_point[0] + 1 < child.start_point[0]:
+            comments = ()
+        if child.type in source.language.comments:
+            comments = (*comments[1 - _MOST_COMMENTS :], child)
             continue
-        pending.extend((child, outer) for child in reversed(node.children))
+        yield _Place(child, place.node, place.whole if wrapped else child, place.above if wrapped else comments, outer)
+        comments = ()
 
 
 def whole_node(node: Node) -> Node:
     """The node with its decorators, with what gives it a name, and with the `export` in front of it."""
-    if (parent := node.parent) is not None and parent.type == "variable_declarator" and parent.parent is not None:
-        node = parent.parent
-    parent = node.parent
-    return parent if parent is not None and parent.type in ("decorated_definition", "export_statement") else node
+    while (parent := node.parent) is not None and parent.type in _WRAPPERS:
+        node = parent
+    return node
 
 
 def body_of(node: Node) -> Node | None:
@@ -132,37 +168,36 @@ def docstring_node(source: Source, node: Node) -> Node | None:
     return first if first.named_children[0].type in ("string", "concatenated_string") else None
 
 
-def _definition(source: Source, node: Node, name: str, kind: str) -> Definition:
-    body = body_of(node)
-    end = body.start_byte if body is not None else node.end_byte
-    named = node.parent is not None and node.parent.type in ("variable_declarator", "field_definition")
-    start = node.parent.start_byte if named and node.parent is not None else node.start_byte
-    signature = source.data[start:end].decode("utf-8", "surrogateescape")
-    first, last = source.lines_of(whole_node(node))
+def _definition(source: Source, place: _Place, name: str, kind: str) -> Definition:
+    body = body_of(place.node)
+    end = body.start_byte if body is not None else place.node.end_byte
+    named = place.parent if place.parent is not None and place.parent.type in _NAMING else place.node
+    signature = source.data[named.start_byte : end].decode("utf-8", "surrogateescape")
+    first, last = source.lines_of(place.whole)
     return Definition(
-        source.path, name, kind, signature.split("\n#")[0].strip().rstrip("{").strip(), _doc(source, node), first, last
+        source.path, name, kind, signature.split("\n#")[0].strip().rstrip("{").strip(), _doc(source, place), first, last
     )
 
 
-def _doc(source: Source, node: Node) -> str:
-    docstring = docstring_node(source, node)
-    if docstring is not None:
-        text = source.text(docstring)
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return text.strip("\"'rRuUbB")
-        return value if isinstance(value, str) else ""
-    comment = whole_node(node).prev_sibling
-    if source.language.name == "python" or comment is None or comment.type not in source.language.comments:
+def _doc(source: Source, place: _Place) -> str:
+    """The docstring; in other languages than Python the comments right above."""
+    if source.language.name != "python":
+        lines = [line for comment in place.above for line in source.text(comment).splitlines()]
+        return "\n".join(line.strip().strip("/*").strip() for line in lines).strip()
+    docstring = docstring_node(source, place.node)
+    if docstring is None:
         return ""
-    return "\n".join(line.strip().strip("/*").strip() for line in source.text(comment).splitlines()).strip()
+    text = source.text(docstring)
+    tree = python_tree(text.strip())
+    value = tree.body[0].value if tree is not None and tree.body and isinstance(tree.body[0], ast.Expr) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else text.strip("\"'rRuUbB")
 
 
-def _name(source: Source, node: Node) -> str:
+def _name(source: Source, place: _Place) -> str:
+    node, parent = place.node, place.parent
     named = node.child_by_field_name("name")
-    if named is None and node.parent is not None and node.parent.type in ("variable_declarator", "field_definition"):
-        named = node.parent.child_by_field_name("name") or node.parent.child_by_field_name("property")
+    if named is None and parent is not None and parent.type in _NAMING:
+        named = parent.child_by_field_name("name") or parent.child_by_field_name("property")
     while named is None:  # C: the name is inside of the declarator
         inner = node.child_by_field_name("declarator")
         if inner is None:
@@ -171,12 +206,12 @@ def _name(source: Source, node: Node) -> str:
     return source.text(named)
 
 
-def _compiles(text: str) -> bool:
+def python_tree(text: str) -> ast.Module | None:
+    """Python's own tree; None where this Python reads none."""
     try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return python_syntax.parse(text)
+    except UnreadableError:
+        return None
 
 
 def _parser(grammar: str) -> Parser:
