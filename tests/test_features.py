@@ -105,6 +105,50 @@ def test_an_option_goes_and_its_value_is_the_default() -> None:
     assert "discount(100, count)" in str(named(features(SAMPLE, SAMPLE_RAN), "--price", "option"))
 
 
+CLICK = """\
+import click
+
+
+@click.command()
+@click.option("--loud/--quiet")
+@click.option("--shout", "-s", is_flag=True, help="In capitals.")
+@click.option("--times", "count", default=1)
+def main(loud, shout, count=1):
+    text = say(shout=shout)
+    return text * count
+"""
+
+
+def test_an_option_of_a_decorator_goes_with_its_parameter() -> None:
+    found = features({"cli.py": CLICK}, {"cli.py": {"say": "t1", "count": "t2"}})
+    after = named(found, "--shout", "option")["cli.py"]
+    assert after == CLICK.replace('@click.option("--shout", "-s", is_flag=True, help="In capitals.")\n', "").replace(
+        "loud, shout, ", "loud, "
+    ).replace("shout=shout", "shout=False")
+    after = named(found, "--times", "option")["cli.py"]
+    assert after is not None
+    assert "main(loud, shout):" in after
+    assert "return text * 1" in after
+    (shout,) = [each for each in found if each.origin["names"] == "--shout"]
+    assert [(d.kind, d.docstring) for d in shout.about] == [("option", "In capitals.")]
+    assert shout.covering == {"t1"}
+
+
+def test_a_whole_module_goes_with_the_imports_that_hand_it_on() -> None:
+    ran = {"inventory/text.py": {"line": "t7", "wanted": "t7"}}
+    package = {**SAMPLE, "inventory/__init__.py": "from .prices import discount\nfrom .text import parse\n"}
+    package.pop("inventory/cli.py")
+    found = features(package, ran)
+    assert named(found, "text", "module") == {
+        "inventory/text.py": None,
+        "inventory/__init__.py": "from .prices import discount\n",
+    }
+    (module,) = [each for each in found if each.origin["mode"] == "module"]
+    assert [d.kind for d in module.about][:2] == ["module", "function"]
+    needed = {**package, "inventory/other.py": "from inventory import text\n"}
+    assert named(features(needed, ran), "text", "module") == {}
+
+
 def test_what_more_than_two_fifths_of_the_tests_run_is_left_alone() -> None:
     everybody = " ".join(TESTS)
     found = features(SAMPLE, {"inventory/text.py": {"line": everybody}, "inventory/cli.py": {"options": everybody}})
@@ -187,7 +231,7 @@ RAN = {"words.py": {"_mark(word)": "t1", "_shared(word)": "t1"}}
         ),
         (
             'from words import loud\n\n__all__ = (\n    "quiet",\n    "loud",\n)\n',
-            '\n__all__ = (\n    "quiet",\n)\n',
+            '__all__ = (\n    "quiet",\n)\n',
         ),
     ],
 )
@@ -273,6 +317,43 @@ def test_comments_in_front_of_a_body_go_with_it() -> None:
 def test_stubs_of_other_languages(path: str, text: str, expected: str) -> None:
     (stub,) = features({path: text}, {path: {"a += 1": "t1"}})
     assert stub.changes[0].after == text.replace("{\n  a += 1;\n  return a;\n}", "{ " + expected + " }")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "without"),
+    [
+        (
+            "m.c",
+            "static int half(int a) { return a / 2; }\n\nint f(int a) {\n  a += 1;\n  return half(a);\n}\n",
+            "int f(int a) { __builtin_trap(); }\n",
+        ),
+        (
+            "m.js",
+            "function half(a) { return a / 2; } export function other(a) { return 1; }\n"
+            "export function f(a) {\n  a += 1;\n  return half(a) + other(a);\n}\n",
+            ' export function other(a) { return 1; }\nexport function f(a) { throw new Error("not implemented") }\n',
+        ),
+    ],
+)
+def test_private_functions_of_other_languages_go_too(path: str, text: str, without: str) -> None:
+    assert named(features({path: text}, {path: {"a += 1": "t1"}}), "f", "stub") == {path: without}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__all__ = [" + '"a", ' * 8000 + '"f"]\n' + "def f(a):\n    x = a\n    return x\n",
+        "".join(f"def _f{n}(a):\n    return a\n" for n in range(1500)) + "def f(a):\n    x = a\n    return x\n",
+        "# x\n" * 20000 + "def f(a):\n    x = a\n    return x\n",
+        "\n" * 100000 + "def f(a):\n    x = a\n    return x\n",
+        "p.add_argument('--x')\no.x\n" * 1000 + "def f(a):\n    x = a\n    return x\n",
+    ],
+    ids=["exports", "helpers", "comments", "blank lines", "options"],
+)
+def test_what_nobody_writes_takes_no_longer_than_its_size(text: str) -> None:
+    found = features({"m.py": text}, {"m.py": {"x = a": "t1"}})
+    assert {each.origin["mode"] for each in found} == {"stub", "whole"}
 
 
 def test_garbage_is_left_out() -> None:

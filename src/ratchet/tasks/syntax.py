@@ -146,6 +146,31 @@ def _inside(source: Source, place: _Place, outer: str) -> Iterator[_Place]:
         comments = ()
 
 
+def lines_edit(source: Source, node: Node) -> Edit:
+    """What removes all lines of a node, with the comments on it and blank lines in front of it; only the node itself
+    where other code is on its lines."""
+    data, first = source.data, node
+    for _ in range(_MOST_COMMENTS):
+        above = first.prev_sibling
+        if above is None or above.type not in source.language.comments:
+            break
+        if above.end_point[0] + 1 != first.start_point[0] or above.start_point[1] != node.start_point[1]:
+            break
+        first = above
+    start = data.rfind(b"\n", 0, first.start_byte) + 1
+    end = data.find(b"\n", node.end_byte)
+    end = len(data) if end < 0 else end + 1
+    rest = data[node.end_byte : end].strip()
+    if data[start : first.start_byte].strip() or (rest and not rest.startswith((b"#", b"//")) and rest != b";"):
+        return Edit(node.start_byte, node.end_byte, "")
+    while start and not (above_it := data[data.rfind(b"\n", 0, start - 1) + 1 : start]).strip():
+        start -= len(above_it)
+    # The first of a class or file: the blank lines are behind it.
+    while data[max(start - 2, 0) : start] in (b"", b":\n") and data[end : end + 1] == b"\n":
+        end += 1
+    return Edit(start, end, "")
+
+
 def whole_node(node: Node) -> Node:
     """The node with its decorators, with what gives it a name, and with the `export` in front of it."""
     while (parent := node.parent) is not None and parent.type in _WRAPPERS:
