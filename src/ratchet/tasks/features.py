@@ -15,6 +15,7 @@ from ratchet.tasks.parts import Part, Words, helper_edits, names, not_handed_on,
 from ratchet.tasks.syntax import Edit, Source, body_of, docstring_node, edited, lines_edit, parse_source, whole_node
 
 _MOST_TOGETHER = 5
+_NEAR = 12  # definitions before and after
 _SHARED = 0.6  # of the tests of two definitions that are one feature
 _FEWEST_LINES, _MOST_LINES = 2, 150
 _GOOD_LINES = range(4, 61)
@@ -62,31 +63,33 @@ def _features(source: Source, coverage: LineCoverage) -> list[tuple[Part, ...]]:
     functions = [part for part in parts if part.definition.kind != "class"]
     public = [part for part in functions if not part.name.startswith("_")]
     features: list[tuple[Part, ...]] = [(part,) for part in public]
-    features += [group for part in public if len(group := _group(part, public)) > 1]
-    classes = [part for part in parts if part.definition.kind == "class"]
-    features += [group for part in classes if len(group := _methods(part, functions)) > 1]
+    features += [group for at in range(len(public)) if len(group := _group(at, public)) > 1]
+    features += [group for group in _classes(parts, functions) if len(group) > 1]
     distinct = {tuple(part.definition.name for part in feature): feature for feature in features}
     return [feature for feature in distinct.values() if _FEWEST_LINES <= sum(p.size for p in feature) <= _MOST_LINES]
 
 
-def _group(first: Part, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The definition with those near it that share most of its tests: one feature in several functions."""
-    near = [
-        part
-        for part in parts
-        if part is first
-        or (
-            len(part.covering & first.covering) >= _SHARED * len(part.covering | first.covering)
-            and part.definition.name.rpartition(".")[0] == first.definition.name.rpartition(".")[0]
-        )
-    ]
-    return tuple(near[:_MOST_TOGETHER]) if first in near[:_MOST_TOGETHER] else (first,)
+def _group(at: int, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """A definition with those near it that share most of its tests: one feature in several functions."""
+    first, group = parts[at], [parts[at]]
+    around = sorted(range(max(0, at - _NEAR), min(len(parts), at + _NEAR + 1)), key=lambda other: abs(other - at))
+    for part in (parts[other] for other in around[1:]):
+        shared = len(part.covering & first.covering) >= _SHARED * len(part.covering | first.covering)
+        if shared and part.owner == first.owner and len(group) < _MOST_TOGETHER:
+            group.append(part)
+    return tuple(sorted(group, key=lambda part: part.lines))
 
 
-def _methods(part: Part, functions: Sequence[Part]) -> tuple[Part, ...]:
-    """The methods of a class that tests run, `__init__` too: without them it is a shell."""
-    inside = f"{part.definition.name}."
-    return tuple(each for each in functions if each.definition.name.startswith(inside))
+def _classes(parts: Sequence[Part], functions: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """The methods of each class that tests run, `__init__` too: without them it is a shell."""
+    inside: dict[str, list[Part]] = {part.definition.name: [] for part in parts if part.definition.kind == "class"}
+    for part in functions:
+        outer = part.owner
+        while outer:
+            if outer in inside:
+                inside[outer].append(part)
+            outer = outer.rpartition(".")[0]
+    return [tuple(methods) for methods in inside.values()]
 
 
 # --------------------------------------------------------------------------- how

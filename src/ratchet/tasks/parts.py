@@ -47,6 +47,11 @@ class Part:
         return short(self.definition)
 
     @property
+    def owner(self) -> str:
+        """The qualified name of its class; empty for a function."""
+        return self.definition.name.rpartition(".")[0]
+
+    @property
     def size(self) -> int:
         return self.lines[1] - self.lines[0] + 1
 
