@@ -31,6 +31,13 @@ def added_lines(patch: Patch) -> tuple[str, ...]:
     return removed_lines(inverse(patch))
 
 
+def lines_of(text: str | None) -> list[str]:
+    """With their ends; only a newline ends a line, as for git and for syntax trees. (`str.splitlines` also counts form
+    feeds and the like, so that its numbers are others.)"""
+    *whole, rest = (text or "").split("\n")
+    return [*(f"{line}\n" for line in whole), *filter(None, [rest])]
+
+
 def _only_in(text: str | None, other: str | None) -> list[str]:
     left, right = (text or "").splitlines(), (other or "").splitlines()
     matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
@@ -46,14 +53,5 @@ def _file_diff(change: FileChange, context_lines: int) -> str:
         head += f"new file mode 100{change.mode:o}\n"
     elif change.after is None:
         head += f"deleted file mode 100{change.mode:o}\n"
-    lines = difflib.unified_diff(_lines(change.before), _lines(change.after), old, new, n=context_lines)
+    lines = difflib.unified_diff(lines_of(change.before), lines_of(change.after), old, new, n=context_lines)
     return head + "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def _lines(text: str | None) -> list[str]:
-    """With their ends; only a newline ends a line, as for git."""
-    return (
-        []
-        if not text
-        else [part + "\n" for part in text.split("\n")[:-1]] + [last for last in [text.split("\n")[-1]] if last]
-    )

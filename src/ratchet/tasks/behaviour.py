@@ -203,10 +203,12 @@ def _variations(recorded: Sequence[_Call], rng: random.Random) -> Iterator[_Call
     seen = set()
     for number in range(2 * _MOST_EVALUATED):
         call = recorded[number % len(recorded)]
-        args, kwargs = varied(call.args, call.kwargs, pools[call.function], rng)
-        new = replace(
-            call, data={**call.data, "args": literal(args), "kwargs": literal(kwargs)}, args=args, kwargs=kwargs
-        )
+        try:
+            args, kwargs = varied(call.args, call.kwargs, pools[call.function], rng)
+            data = {**call.data, "args": literal(args), "kwargs": literal(kwargs)}
+        except (OverflowError, ValueError):  # infinite, or of thousands of digits: not from our recorder
+            continue
+        new = replace(call, data=data, args=args, kwargs=kwargs)
         if new.json in seen:
             continue
         seen.add(new.json)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ratchet.errors import UsageError
+from ratchet.patches import lines_of
 from ratchet.records import content_id
 from ratchet.rewards.tests import solved
 from ratchet.task_records import FailureKind, FileChange, Rollout, Task, TaskKind
@@ -162,7 +163,7 @@ def _merged(one: FileChange, other: FileChange) -> FileChange | None:
         return None
     if one.before != other.before or one.mode != other.mode:
         return None
-    lines = one.before.splitlines(keepends=True)
+    lines = lines_of(one.before)
     changes = sorted([*_line_changes(lines, one.after), *_line_changes(lines, other.after)], key=lambda c: c[:2])
     if any(end >= start for (_, end, _), (start, _, _) in itertools.pairwise(changes)):
         return None
@@ -173,7 +174,7 @@ def _merged(one: FileChange, other: FileChange) -> FileChange | None:
 
 def _line_changes(lines: Sequence[str], after: str) -> list[tuple[int, int, list[str]]]:
     """From where to where (counted from 0, the end not included) what takes the place of the lines."""
-    new = after.splitlines(keepends=True)
+    new = lines_of(after)
     matcher = difflib.SequenceMatcher(None, lines, new, autojunk=False)
     return [(i1, i2, new[j1:j2]) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
 
@@ -186,7 +187,7 @@ def _definitions(change: FileChange) -> list[Definition]:
         return []
     every = [definition for _, definition in definition_nodes(source)]
     found: dict[Definition, None] = {}
-    for start, end, _ in _line_changes(before.splitlines(keepends=True), change.after or ""):
+    for start, end, _ in _line_changes(lines_of(before), change.after or ""):
         around = [each for each in every if each.first_line <= start + 1 and end <= each.last_line]
         if around:
             found[max(around, key=lambda each: each.first_line)] = None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 
 _DECODING = frozenset(
     {"b64decode", "b85decode", "a85decode", "b32decode", "b16decode", "urlsafe_b64decode", "decompress", "fromhex"}
     | {"unhexlify", "decode", "loads", "translate", "chr", "bytes", "bytearray"}
 )
+
+_PLAIN = frozenset({"utf8", "utf8sig", "ascii", "usascii", "latin1", "iso88591", "iso885915", "cp1252"})
 
 
 def bound(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
@@ -56,11 +59,22 @@ def decodes(node: ast.AST) -> bool:
         if isinstance(inner, ast.Call):
             function = inner.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name in _DECODING:
+            if name in _DECODING and not (name == "decode" and _reads_bytes(inner)):
                 return True
         if isinstance(inner, ast.Slice) and isinstance(inner.step, ast.UnaryOp):
             return True
     return False
+
+
+def _reads_bytes(call: ast.Call) -> bool:
+    """Whether a call of `decode` only makes text of bytes that anybody could read."""
+    given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg in ("encoding", None))]
+    return isinstance(call.func, ast.Attribute) and all(is_plain_encoding(folded(each)) for each in given)
+
+
+def is_plain_encoding(name: str) -> bool:
+    """Whether text in this encoding looks like what it says."""
+    return re.sub(r"[-_.]", "", name).lower() in _PLAIN
 
 
 def truth(node: ast.AST) -> bool:

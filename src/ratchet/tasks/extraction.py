@@ -155,8 +155,7 @@ class _Reading:
         if Defence.SOURCES_ONLY not in self.defences and path.isprintable():
             why = ""
         if not why:
-            if not self.too_much:
-                self._take(path, kind)
+            self._take(path, kind)
         elif len(self.dropped) >= _MOST_COMPARED or not self._same(_ROOT + path, kind):
             self._drop(_up_to(path, _HISTORY), why, flag)
         return None
@@ -209,7 +208,9 @@ class _Reading:
         return known
 
     def _take(self, path: str, kind: EntryKind) -> None:
-        """Into the patch, unless what is there now is no readable text."""
+        """Into the patch, unless what is there now is no readable text, or nothing leaves any more."""
+        if self.too_much:
+            return None
         before = self.start.read(_ROOT + path, LARGEST_FILE_BYTES + 1)
         if kind is EntryKind.REMOVED:
             if before is not None:

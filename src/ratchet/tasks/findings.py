@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ratchet.tasks.expressions import bound, decodes, folded, modes, truth
+from ratchet.tasks.expressions import bound, decodes, folded, is_plain_encoding, modes, truth
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,6 @@ _CONSTANT_ANSWERS = frozenset(
 _WITH_HOOKS = frozenset({"sys", "os", "warnings", "threading", "logging", "socket", "asyncio", "locale", "gc", "site"})
 
 _CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-_PLAIN = frozenset({"utf8", "utf8sig", "ascii", "usascii", "latin1", "iso88591", "iso885915", "cp1252"})
 
 # What is looked for where the text cannot be parsed: by this Python, which need not be the environment's.
 _WORDS = {
@@ -122,7 +121,7 @@ def _coding(text: str) -> Iterator[Finding]:
     for number, line in enumerate(text.split("\n", 2)[:2], 1):
         match = _CODING.match(line)
         if match:
-            if re.sub(r"[-_.]", "", match[1]).lower() not in _PLAIN:
+            if not is_plain_encoding(match[1]):
                 yield Finding(HIDDEN, f"encoded as {match[1][:40]}", number)
             return
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.autoinstall.workshop import Workshop
+from ratchet.patches import lines_of
 from ratchet.records import Environment
 from ratchet.sources import open_history
 from ratchet.sources.repository import GitError, Repository
@@ -161,7 +162,7 @@ def _changed_lines(change: FileChange) -> int:
 
 def _lines_that_differ(change: FileChange) -> list[int]:
     """The lines of the environment's text, counted from 1, that the start does not have."""
-    before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
+    before, after = lines_of(change.before), lines_of(change.after)
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     kept = {line for start, _, size in matcher.get_matching_blocks() for line in range(start, start + size)}
     return [number + 1 for number in range(len(before)) if number not in kept]

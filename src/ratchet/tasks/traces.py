@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import bz2
+import gzip
 import io
 import itertools
 import lzma
@@ -11,13 +13,13 @@ import shlex
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ratchet.autoinstall.workshop import WORKSPACE
 from ratchet.errors import SandboxError
-from ratchet.patches import Patch, inverse
+from ratchet.patches import Patch, inverse, lines_of
 from ratchet.protocols import Sandbox
 from ratchet.task_records import FileChange, Task
 from ratchet.tasks.project_files import tails_of
@@ -31,6 +33,12 @@ _MOST_ARCHIVES = 60
 _LARGEST_TEXT_BYTES = 8 << 20
 _LARGEST_BYTES = 32 << 20
 _LARGEST_ARCHIVE_BYTES = 128 << 20  # unpacked
+_PIECE_BYTES = 1 << 20
+_PACKED: Mapping[bytes, Callable[[io.BytesIO], io.BufferedIOBase]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ": lzma.LZMAFile,
+}
 _MOSTLY = 0.8
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -143,7 +151,7 @@ def _code_lines(change: FileChange) -> Iterator[str]:
     after = {line.strip() for line in (change.after or "").splitlines()}
     text = change.before or ""
     documentation = _documentation_lines(text) if change.path.endswith(".py") else frozenset()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text), 1):
         short = line.strip()
         is_comment = short.startswith(("#", "//", "/*", "*"))
         if short not in after and number not in documentation and not is_comment and _tells(short):
@@ -249,25 +257,38 @@ def _in_archives(sandbox: Sandbox, removed: list[_Removed]) -> Iterator[str]:
 def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
     """The files of an archive that could be opened, up to a size; what is damaged holds nothing that anybody could
     read."""
-    unpacked = 0
     try:
-        if zipfile.is_zipfile(io.BytesIO(data)):
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                for info in archive.infolist():
-                    unpacked += info.file_size
-                    if unpacked > _LARGEST_ARCHIVE_BYTES:
-                        return
-                    yield info.filename, archive.read(info)
-            return
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            for member in archive:
-                if member.offset_data + member.size > _LARGEST_ARCHIVE_BYTES:
-                    return
-                file = archive.extractfile(member) if member.isreg() else None
-                if file is not None:
-                    yield member.name, file.read()
+        yield from _of_zip(data) if zipfile.is_zipfile(io.BytesIO(data)) else _of_tar(data)
     except _DAMAGED:
         return
+
+
+def _of_zip(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """A size is what an archive claims, so what it packs is unpacked piece by piece; other ways of packing than the
+    usual one cannot be stopped half-way."""
+    unpacked = 0
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            unpacked += info.file_size
+            if unpacked > _LARGEST_ARCHIVE_BYTES:
+                return
+            if info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                with archive.open(info) as file:
+                    yield info.filename, b"".join(iter(lambda: file.read(_PIECE_BYTES), b""))
+
+
+def _of_tar(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Unpacked first: headers may be of any size as well."""
+    unpack = next((unpack for magic, unpack in _PACKED.items() if data.startswith(magic)), None)
+    if unpack is not None:
+        data = unpack(io.BytesIO(data)).read(_LARGEST_ARCHIVE_BYTES)
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        for member in archive:
+            if member.offset_data + member.size > _LARGEST_ARCHIVE_BYTES:
+                return
+            file = archive.extractfile(member) if member.isreg() else None
+            if file is not None:
+                yield member.name, file.read()
 
 
 def _in_bytecode(sandbox: Sandbox, task: Task) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from ratchet.autoinstall.workshop import WORKSPACE
-from ratchet.patches import Patch
+from ratchet.patches import Patch, lines_of
 from ratchet.protocols import Sandbox
 from ratchet.task_records import FileChange, Task
 from ratchet.tasks.languages import language_of
@@ -52,7 +52,7 @@ def _stubbed(change: FileChange) -> str | None:
 
 def _touched_lines(change: FileChange) -> list[int]:
     """The lines of `before` that are gone or different, counted from 1; of what was put in, the line that follows."""
-    before, after = (change.before or "").splitlines(), (change.after or "").splitlines()
+    before, after = lines_of(change.before), lines_of(change.after)
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     ranges = [(i1, max(i2, i1 + 1)) for tag, i1, i2, _, _ in matcher.get_opcodes() if tag != "equal"]
     return [line + 1 for start, end in ranges for line in range(start, end)]
@@ -77,7 +77,7 @@ def inverse_applied(changes: Patch) -> tuple[FileChange, ...]:
     for change in changes:
         if change.before is None or change.after is None:
             return ()
-        text = _patched(change.before.splitlines(True), change.after.splitlines(True))
+        text = _patched(lines_of(change.before), lines_of(change.after))
         if text is None:
             return ()
         again.append(FileChange(change.path, change.after, text, change.mode))

@@ -4,13 +4,17 @@
 
 Runs as root inside a sandbox, with whatever Python 3 its base has. ORDER holds `workspace`; `changed`: path (relative),
 tails, mtime (nanoseconds), mode; `copies`: path, tails, sha256 and size that each source had; `keep`: files of the
-checkout. Tails are the last two parts that the path of a copy may have. Copies of sources, changed or not, become links to them: an installed copy follows every edit, and does not show what changed.
+checkout. Tails are the last two parts that the path of a copy may have.
+
+Copies of sources, changed or not, become links to them: an installed copy follows every edit, and does not show what
+changed.
 The project's bytecode, and the caches and archives in which a changed file's text may lie, are removed. Prints one
 JSON object: what was linked and removed.
 """
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import sys
@@ -22,6 +26,17 @@ CACHES = {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", 
 DOWNLOADS = {"pip", "uv", "pypoetry", "pdm"}  # below ~/.cache
 ARCHIVES = (".whl", ".egg", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 BYTECODE = (".pyc", ".pyo")
+# RuntimeError: headers that go on without end, or a kind of archive that is not known.
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zlib.error,
+    lzma.LZMAError,
+)
 OUTSIDE = {"/proc", "/sys", "/dev", "/run"}
 LARGEST_BYTECODE_BYTES = 32 << 20
 
@@ -82,7 +97,7 @@ class Settler:
             else:
                 with tarfile.open(path) as archive:
                     names = archive.getnames()
-        except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, ValueError, zlib.error):
+        except DAMAGED:
             return False
         return any(tail(name) in self.tails for name in names)
 
