@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ratchet.records import Action, CommandResult, Goal, Message, Network, Observation, Opinion, Reply, SandboxSpec
+from ratchet.records import (
+    Action,
+    CommandResult,
+    Goal,
+    Message,
+    Network,
+    Observation,
+    Opinion,
+    Reply,
+    Sampled,
+    SandboxSpec,
+)
 
 
 class Sandbox(Protocol):
@@ -118,3 +129,16 @@ class Judge(Protocol):
     """Compares what a command printed with the description of a goal, where nothing machine-checkable is left."""
 
     def compare(self, goal: Goal, result: CommandResult) -> Opinion: ...
+
+
+class Sampler(Protocol):
+    """Samples the tokens that follow a prompt. May be called in several threads at once: what is asked for at the same
+    time is sampled as one batch."""
+
+    def sample(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, temperature: float = 1.0, stop: Sequence[str] = ()
+    ) -> Sampled:
+        """Temperature 0 is greedy. The sequence ends after a token that ends a turn, after the first of `stop` in its
+        text, or after `max_tokens`. Log-probabilities are of the distribution that was sampled from (of the softmax of
+        logits / temperature; at temperature 0 of the softmax of the logits)."""
+        ...

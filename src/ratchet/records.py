@@ -190,6 +190,15 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Tokens that a model sampled, each with its natural log-probability. `finish` is "stop" or "length"."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: str = "stop"
+
+
+@dataclass(frozen=True)
 class Exchange:
     """One call of a model. Its prompt was the first `kept` messages of the prompt of the exchange before, then
     `messages`. `problem` says why the reply could not be taken as an action; empty where it could."""
