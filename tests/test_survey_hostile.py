@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -218,3 +220,17 @@ def test_numbers_of_thousands_of_digits_are_no_versions() -> None:
     digits = "1" * 5000
     assert newest([digits, f"3.{digits}", "3.11"]) == "3.11"
     assert first_version([f"v{digits}", "1.2"]) == "1.2"
+
+
+def test_syntax_trees_are_made_in_many_threads() -> None:
+    text = "\n".join(f"def f{n}(a):\n    return [a, (a, [a, {n}])]" for n in range(300))
+
+    def switch(_phase: str, _info: dict[str, int]) -> None:
+        time.sleep(0)  # as finalizers do: another thread goes on in the middle of a tree
+
+    gc.callbacks.append(switch)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert {len(tree.body) for tree in threads.map(parse, [text] * 48)} == {300}
+    finally:
+        gc.callbacks.remove(switch)

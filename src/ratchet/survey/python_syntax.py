@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import ast
+import threading
 import warnings
 from typing import Any
 
 from ratchet.survey.formats import UnreadableError
 
+# CPython 3.11 counts the depth of the tree that it makes in one place for all threads, and a switch of threads in the
+# middle ends in a SystemError ("AST constructor recursion depth mismatch"). The filters of warnings are shared too.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def tree_of(text: str) -> ast.Module:
+    """`ast.parse`, which raises as that does, for several threads and without warnings."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
 
 def parse(text: str) -> ast.Module:
     """The syntax tree of a script; `UnreadableError` where there is none."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
+        return tree_of(text)
     except (SyntaxError, ValueError) as error:
         raise UnreadableError(f"not Python {_where(error)}: {str(error)[:200]}") from error
     except (RecursionError, MemoryError) as error:

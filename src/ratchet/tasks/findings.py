@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ratchet.survey.python_syntax import tree_of
 from ratchet.tasks.expressions import bound, decodes, folded, is_plain_encoding, modes, truth
 
 
@@ -82,7 +83,7 @@ def findings(text: str, test_names: Iterable[str] = ()) -> tuple[Finding, ...]:
     found = [*_coding(clean)]
     reader = _Reader(frozenset(test_names))
     try:
-        reader.visit(ast.parse(clean))
+        reader.visit(tree_of(clean))
         return (*found, *reader.found)
     except (SyntaxError, ValueError) as error:
         found.append(Finding(UNREADABLE, type(error).__name__, 1))
@@ -98,7 +99,7 @@ def findings(text: str, test_names: Iterable[str] = ()) -> tuple[Finding, ...]:
 def constants(text: str) -> frozenset[str]:
     """The literals of a Python file that say something: no small numbers, no short text, no docstrings."""
     try:
-        tree = ast.parse(text.encode("utf-8", "replace").decode())
+        tree = tree_of(text.encode("utf-8", "replace").decode())
         docstrings = _docstrings(tree)
         return frozenset(
             repr(node.value)

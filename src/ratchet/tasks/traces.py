@@ -21,6 +21,7 @@ from ratchet.autoinstall.workshop import WORKSPACE
 from ratchet.errors import SandboxError
 from ratchet.patches import Patch, inverse, lines_of
 from ratchet.protocols import Sandbox
+from ratchet.survey.python_syntax import tree_of
 from ratchet.task_records import FileChange, Task
 from ratchet.tasks.project_files import tails_of
 
@@ -161,7 +162,7 @@ def _code_lines(change: FileChange) -> Iterator[str]:
 def _documentation_lines(text: str) -> frozenset[int]:
     """The lines of docstrings, signatures and decorators."""
     try:
-        tree = ast.parse(text)
+        tree = tree_of(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset()
     lines: set[int] = set()
