@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from ratchet.records import SandboxSpec
-from ratchet.sandbox import cgroups, claims
+from ratchet.sandbox import cgroups, claims, kernel
 from ratchet.sandbox.oci import OciBackend
 
 pytestmark = pytest.mark.sandbox
+
+_MS_BIND = 4096
 
 OWNER = """
 import sys, time
@@ -131,6 +133,20 @@ def test_killed_at_any_moment(own_backend: OciBackend, own_home: Path) -> None:
         assert traces(own_backend) == []
     with own_backend.open(SandboxSpec(("base",))) as sandbox:
         assert sandbox.run("true").ok
+
+
+def test_a_mount_that_the_killed_runtime_left_is_swept(own_backend: OciBackend, own_home: Path) -> None:
+    """runc mounts a sealed copy of itself into its record of a container for a moment."""
+    owner = start_owner(own_home, "stay")
+    owner.kill()
+    owner.wait()
+    record = next((own_backend.run / "runtime").iterdir())
+    copy = record / "runc.with a space"
+    copy.touch()
+    kernel.mount("/bin/true", copy, "", "", _MS_BIND)
+    own_backend.sweep()
+    assert traces(own_backend) == []
+    assert Path("/bin/true").exists()
 
 
 def test_remains_without_a_home_are_swept(own_backend: OciBackend, own_home: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import select
 import time
 from collections.abc import Iterator
@@ -53,6 +54,17 @@ def unmount(target: Path) -> bool:
         return False
     _raise_errno(str(target))
     return False
+
+
+def unmount_below(directory: Path) -> None:
+    """Detach all that is mounted at or below a directory of ours."""
+    real = f"{directory.resolve()}/"
+    mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).splitlines()
+    for line in reversed(mounts):  # what was mounted last goes first
+        # proc(5): the fifth field is the mount point, with space, tab, newline and backslash as octal numbers
+        target = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), line.split()[4])
+        if f"{target}/".startswith(real):
+            unmount(Path(target))
 
 
 def adopt_orphans() -> None:

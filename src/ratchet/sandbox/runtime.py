@@ -151,6 +151,7 @@ class Runtime:
         record = self.state / name
         if not record.is_dir():
             return False
+        kernel.unmount_below(record)  # runc mounts a copy of itself here; killed at that moment, it leaves the mount
         shutil.rmtree(record)
         return True
 
