@@ -32,7 +32,7 @@ from ratchet.task_records import FailureKind, Grade, Rollout, Task
 from ratchet.tasks.extraction import Extracted, extract
 from ratchet.tasks.failures import failure_of, last_reason
 from ratchet.tasks.grading import grade
-from ratchet.tasks.parallel import in_threads, possible_jobs, spare_memory_bytes
+from ratchet.tasks.parallel import cores, in_threads, possible_jobs, spare_memory_bytes
 from ratchet.tasks.prepare import task_layers
 from ratchet.tasks.services import BrokenStartError, ServedSandbox
 from ratchet.tasks.tokens import token_traces, usage_of
@@ -73,12 +73,14 @@ def run_rollouts(
     policy_name: str,
     samples: int = 1,
     jobs: int = 1,
+    waits: bool = False,
     seed: int = 0,
     limits: RolloutLimits = RolloutLimits(),
     checkpoints: bool = False,
     reward: RewardConfig = DEFAULT,
 ) -> Generator[Rollout, None, None]:
-    """`samples` rollouts of each task, as they end: `jobs` at once, as far as there are cores and memory for them.
+    """`samples` rollouts of each task, as they end: `jobs` at once, as far as there are cores and memory for them. With
+    `waits` the policies mostly wait for a model: more may act at once than there are cores, which grading waits for.
 
     What is in the store already (the same task, policy's name, sample and seed) is not run again, but for what failed
     by the infrastructure. That is tried three times, and then stored without a grade. `checkpoints` are for policies
@@ -89,7 +91,7 @@ def run_rollouts(
     the policies raise beside `ModelServerError`.
     """
     _refuse_unscorable(workshop.store, reward)
-    jobs = possible_jobs(jobs)
+    jobs = possible_jobs(jobs, waits=waits)
     backend = OciBackend(workshop.home, emit=workshop.backend.emit)  # its own: on the way out all of it is closed
     run = _Run(
         workshop=replace(workshop, backend=backend, layers=backend.layers),
@@ -155,6 +157,7 @@ class _Run:
     lock: threading.Lock = field(default_factory=threading.Lock)
     preparing: dict[str, threading.Lock] = field(default_factory=dict)
     environments: dict[str, Environment] = field(default_factory=dict)
+    cores: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(cores()))
 
     def rollouts(self, wanted: Iterable[tuple[Task, int]], jobs: int) -> Iterator[Rollout]:
         for rollout in in_threads(self._distinct(wanted), self._do, jobs, self._end):
@@ -231,7 +234,9 @@ class _Run:
             layers = task_layers(self.workshop, environment, work.task)
         clock.lap("prepare")
         trajectory = self._insist(lambda: self._acted(work, environment, layers, clock))
-        extracted, graded = self._insist(lambda: self._graded(work, environment, layers, clock))
+        with self.cores:
+            clock.lap("wait")
+            extracted, graded = self._insist(lambda: self._graded(work, environment, layers, clock))
         self._forget(work)
         exchanges = [exchange for step in trajectory.steps for exchange in step.action.exchanges]
         failure, detail = failure_of(trajectory)

@@ -6,16 +6,14 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ratchet.agent import AgentLimits, without_model
 from ratchet.autoinstall.builders import STAGE, Builders, needs_model, repairs_of
-from ratchet.autoinstall.changed_tests import changed_tests
 from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.goals import GoalSet
 from ratchet.autoinstall.job import Job
 from ratchet.autoinstall.minimise import minimise
-from ratchet.autoinstall.verify import judge, replay
+from ratchet.autoinstall.proof import prove
 from ratchet.policies.rules.planning import Lesson
 from ratchet.protocols import Policy
 from ratchet.records import Attempt, Base, Reason, Recipe, RecipeStep, Verdict
@@ -130,32 +128,15 @@ class _Attempt:
 
     def _replay(self, recipe: Recipe) -> Proven | None:
         """What a fresh replay proves; else `reason`, `detail` and `verdicts` say why nothing."""
-        job, workshop, limits = self.job, self.job.workshop, self.job.options.limits
-        replayed = replay(workshop, self.base, job.checkout, recipe, limits, job.cache)
-        if replayed.network_failed:  # the world's fault or ours, and not the recipe's
-            replayed = replay(workshop, self.base, job.checkout, recipe, limits, job.cache)
+        job = self.job
+        limits, targets = job.options.limits, self.goals.targets
+        replayed = prove(job.workshop, self.base, job.checkout, job.survey, recipe, targets, limits, job.cache)
         if replayed.layer is None:
-            self.reason, self.detail = Reason.REPLAY_DIFFERS, replayed.detail
+            self.reason, self.detail = replayed.reason, replayed.detail
+            self.verdicts = replayed.verdicts or self.verdicts
             return None
-        found: list[str] = []
-
-        def changed(layer: Path) -> list[str]:
-            found.extend(changed_tests(layer, job.checkout, job.survey))
-            return found
-
-        if changed(workshop.layers.path(replayed.layer)):
-            workshop.layers.remove(replayed.layer)
-            self.reason, self.detail = Reason.TESTS_CHANGED, f"the recipe changes tests: {', '.join(found[:5])}"
-            return None
-        layers = (*workshop.pristine_layers(self.base, job.checkout), replayed.layer)
-        self.verdicts = tuple(judge(workshop, layers, goal, recipe, limits, changed) for goal in self.goals.targets)
-        failed = next((verdict for verdict in self.verdicts if not verdict.passed), None)
-        if failed is None:
-            return Proven(self.base, recipe, replayed.layer, self.verdicts)
-        workshop.layers.remove(replayed.layer)
-        self.reason = Reason.TESTS_CHANGED if found else Reason.REPLAY_DIFFERS
-        self.detail = f"on fresh replay {failed.why}"
-        return None
+        self.verdicts = replayed.verdicts
+        return Proven(self.base, recipe, replayed.layer, replayed.verdicts)
 
     def _minimise(self, proven: Proven, fixed: tuple[RecipeStep, ...]) -> Proven:
         """A recipe without those steps of a model that did not matter, those that failed first of all."""

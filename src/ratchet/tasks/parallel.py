@@ -60,9 +60,16 @@ def in_threads(
         end(threads)
 
 
-def possible_jobs(jobs: int) -> int:
-    """As many of `jobs` as there are cores and memory for, and one at least."""
-    return max(1, min(jobs, len(os.sched_getaffinity(0)), spare_memory_bytes() // _LEAST_MEMORY_BYTES))
+def possible_jobs(jobs: int, *, waits: bool = False) -> int:
+    """As many of `jobs` as there are cores and memory for, and one at least. Those that mostly wait (for a model) need
+    no core each."""
+    most = jobs if waits else min(jobs, cores())
+    return max(1, min(most, spare_memory_bytes() // _LEAST_MEMORY_BYTES))
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def spare_memory_bytes() -> int:
