@@ -17,8 +17,10 @@ from ratchet.autoinstall.practice import PracticeLimits, Practised, practise
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.errors import ModelServerError, RatchetError, SandboxError, UsageError
 from ratchet.generation_records import Problem, ProblemKind, Sample
+from ratchet.policies.local.model import LocalModel
+from ratchet.policies.local.templates import Tokens
 from ratchet.policies.model.brief import BriefSolver, excerpt
-from ratchet.protocols import Model, Policy
+from ratchet.protocols import Model, Policy, Sampler
 from ratchet.records import ActionKind, Environment, Reason, Survey, Trajectory, content_id
 from ratchet.rewards.install import install_reward
 from ratchet.rollout import RolloutLimits, run_rollouts
@@ -47,11 +49,25 @@ _SET_UP = re.compile(
 
 @dataclass(frozen=True)
 class TryLimits:
-    """What one try may take: commands of an install, replies in a task, seconds of one command."""
+    """What one try may take: commands of an install, replies in a task, tokens of one reply, tokens of a conversation,
+    seconds of one command."""
 
     install_steps: int = 5
     task_steps: int = 1
+    reply_tokens: int = 96
+    context_tokens: int = 1536
     command_s: float = 300.0
+
+    def model(self, sampler: Sampler, tokens: Tokens, name: str, temperature: float) -> LocalModel:
+        """The model that tries with what `sampler` samples. Many tries may share it."""
+        return LocalModel(
+            sampler,
+            tokens,
+            name,
+            context_tokens=self.context_tokens,
+            temperature=temperature,
+            max_reply_tokens=self.reply_tokens,
+        )
 
 
 class Player:
