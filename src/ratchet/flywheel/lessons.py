@@ -1,8 +1,8 @@
 """Lessons: generation 0's solutions in the words of a model, for the warm start.
 
-Rules and references solve problems in ways of their own: recipes with files of constraints, patches of whole files. Here
-they are said as a model would say them, in one reply or two, and played in the real sandboxes like any other try. Only
-what passes there becomes a lesson, so a wording that is wrong is lost and does no harm.
+Rules and references solve problems in ways of their own: recipes with files of constraints, patches of whole files.
+Here they are said as a model would say them, in one reply or two, and played in the real sandboxes like any other try.
+Only what passes there becomes a lesson, so a wording that is wrong is lost and does no harm.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvir
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ratchet.policies.local.templates import Tokens
-from ratchet.policies.model.builder import VARIABLES
 from ratchet.policies.model.brief import excerpt
+from ratchet.policies.model.builder import VARIABLES
 from ratchet.records import Environment, Recipe, RecipeStep, Sampled
 from ratchet.task_records import Task
 

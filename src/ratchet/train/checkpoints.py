@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 METRICS = "metrics.jsonl"
 
@@ -57,29 +57,19 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-class Record(TrainerCallback):  # type: ignore[misc]
-    """Marks checkpoints that are whole, writes the numbers of each update, and tells of them. `numbers` may add some."""
+class Record(TrainerCallback):
+    """Marks checkpoints that are whole, writes the numbers of each update, and tells of them. `numbers` may add to
+    them."""
 
-    def __init__(
-        self, folder: Path, tell: Tell, numbers: Callable[[], Mapping[str, float]] = lambda: {}
-    ) -> None:
+    def __init__(self, folder: Path, tell: Tell, numbers: Callable[[], Mapping[str, float]] = dict) -> None:
         self._folder = folder
         self._tell = tell
         self._numbers = numbers
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         (self._folder / f"checkpoint-{state.global_step}" / _WHOLE).touch()
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **_: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
         if not logs or "train_runtime" in logs:  # the last one sums the run up
             return
         row = {"step": state.global_step, "steps": state.max_steps, **_rounded({**logs, **self._numbers()})}

@@ -1,8 +1,8 @@
 """Reinforcement learning with TRL's GRPOTrainer: our tries at problems are its rollouts.
 
-One update: `play` tries each of some problems several times with the model as it is (`engine`), the trainer computes the
-advantage of each try within its group, and learns from the tokens that the model sampled. What the environment said is
-context and gets no gradient. See `config.Reinforce` for the form of the loss.
+One update: `play` tries each of some problems several times with the model as it is, the trainer computes the advantage
+of each try within its group, and learns from the tokens that the model sampled. What the environment said is context
+and gets no gradient. See `config.Reinforce` for the form of the loss.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ def reinforce(
 ) -> None:
     """Train `checkpoint` on `problems` and save it as `target`.
 
-    What is under way is in `folder`: the same call goes on after the last whole checkpoint there. Raises UsageError where
-    there is nothing to train on, and whatever `play` raises.
+    What is under way is in `folder`: the same call goes on after the last whole checkpoint there. Raises UsageError
+    where there is nothing to train on, and whatever `play` raises.
     """
     if not problems:
         raise UsageError("there is no problem to train on", remedy="make tasks, or install the checkouts first")
     folder.mkdir(parents=True, exist_ok=True)
     each = min(config.problems, len(problems))
-    config = replace(config, problems=each, at_once=config.at_once if each * config.samples % config.at_once == 0 else 1)
+    config = replace(
+        config, problems=each, at_once=config.at_once if each * config.samples % config.at_once == 0 else 1
+    )
     schedule = list(islice(_schedule(problems, each, seed), config.steps))
     tokens = read_tokens(checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
@@ -81,7 +83,7 @@ def reinforce(
 
 def _schedule(problems: Sequence[Problem], each: int, seed: int) -> Iterator[Sequence[Problem]]:
     """Endless batches of different problems: all of them in an order by chance, then all in another."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311  no secret
     ordered = sorted(problems, key=lambda problem: problem.id)
     while True:
         yield from _groups(draw.sample(ordered, len(ordered) - len(ordered) % each), each)
@@ -119,15 +121,15 @@ def _arguments(folder: Path, config: Reinforce, seed: int) -> GRPOConfig:
     )
 
 
-class _Trainer(GRPOTrainer):  # type: ignore[misc]
+class _Trainer(GRPOTrainer):
     """Spares padding, and sequences that cannot teach anything. Keeps the last log-probabilities for a comparison."""
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if self.beta == 0 and not inputs["advantages"].any():
             # A product with 0 would be the same, and cost as much as any other sequence.
-            return next(each for each in model.parameters() if each.requires_grad).sum() * 0.0
-        inputs = trimmed(inputs)
-        loss: torch.Tensor = super()._compute_loss(model, inputs)
+            first: torch.Tensor = next(each for each in model.parameters() if each.requires_grad)
+            return first.sum() * 0.0
+        loss: torch.Tensor = super()._compute_loss(model, trimmed(inputs))  # type: ignore[no-untyped-call]
         return loss
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
@@ -149,7 +151,7 @@ def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Tries(TrainerCallback):  # type: ignore[misc]
+class _Tries(TrainerCallback):
     """TRL's rollout function: plays the problems of an update, and counts what came of them."""
 
     def __init__(
@@ -208,10 +210,10 @@ class _Tries(TrainerCallback):  # type: ignore[misc]
             "scored": [None if sample.reward is None else float(sample.reward) for sample in samples],
         }
 
-    def reward(self, prompts: Sequence[Any], scored: Sequence[float | None], **_: Any) -> list[float | None]:
+    def reward(self, *, scored: Sequence[float | None], **_: Any) -> list[float | None]:
         return list(scored)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         self._numbers["seconds/update"] = time.monotonic() - self._played
 
     def numbers(self) -> Mapping[str, float]:

@@ -31,8 +31,8 @@ def warm_start(
 ) -> None:
     """Train `checkpoint` on `traces` and save it as `target`. Only tokens that a model sampled are learnt (`mask`).
 
-    What is under way is in `folder`: the same call goes on after the last whole checkpoint there, and ends with the same
-    weights as one that was not interrupted. Raises UsageError where no trace can be learnt from.
+    What is under way is in `folder`: the same call goes on after the last whole checkpoint there, and ends with the
+    same weights as one that was not interrupted. Raises UsageError where no trace can be learnt from.
     """
     usable = [trace for trace in traces if len(trace.ids) <= config.most_tokens and any(trace.mask)]
     if not usable:

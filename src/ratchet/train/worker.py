@@ -104,7 +104,7 @@ def run(job: Job, tell: Tell = lambda _: None) -> None:
     if process.returncode:
         raise MachineError(
             f"training ended with status {process.returncode}; the end of {log}:\n{_tail(log)}",
-            remedy="a negative status is a signal, and -9 mostly means too little memory: use fewer tokens or a LoRA rank;"
+            remedy="a negative status is a signal, -9 mostly means too little memory: use fewer tokens or a LoRA rank;"
             " the same command goes on from the last checkpoint",
         )
 
@@ -147,7 +147,9 @@ def _end_with(parent: IO[bytes]) -> None:
 
 def read_job(file: Path) -> Job:
     data = json.loads(file.read_text(encoding="utf-8"))
-    return from_json(data["job"], WarmStartJob if data["kind"] == "WarmStartJob" else ReinforceJob)
+    if data["kind"] == WarmStartJob.__name__:
+        return from_json(data["job"], WarmStartJob)
+    return from_json(data["job"], ReinforceJob)
 
 
 def do(job: Job, tell: Tell) -> None:
@@ -178,9 +180,7 @@ class Plays:
         model = job.limits.model(sampler, self._tokens, f"{job.name}/{step}", job.config.temperature)
         problems = list(dict.fromkeys(problem for problem, _ in wanted))
         samples = max(sample for _, sample in wanted) + 1
-        played = self._player.play(
-            problems, samples, lambda *_: model, name=f"{job.name}/{step}", held_out=False
-        )
+        played = self._player.play(problems, samples, lambda *_: model, name=f"{job.name}/{step}", held_out=False)
         return in_order(played, wanted)
 
 

@@ -33,6 +33,13 @@ class Tokens:
     pad: int
     names: dict[str, str] = field(default_factory=dict)  # the special tokens that templates name
 
+    @property
+    def end(self) -> int:
+        """The id with which a model ends its turn: the first such that the template writes after a message."""
+        text = self.render((Message("user", "ask"), Message("assistant", "said")), ask=False)
+        after = self.encode(text.rpartition("said")[2])
+        return next((each for each in after if each in self.ends), min(self.ends, default=self.pad))
+
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
