@@ -76,16 +76,16 @@ def same(one, other):
 
 
 def test_a_bandit_is_learnt(checkpoint, tmp_path):
-    config = Reinforce(steps=25, problems=2, samples=16, learning_rate=1e-2, most_tokens=8, at_once=8)
+    config = Reinforce(steps=30, problems=1, samples=32, learning_rate=2e-2, most_tokens=4, at_once=32, kl=False)
     reinforce(checkpoint, PROBLEMS, Bandit(), tmp_path / "new", tmp_path / "run", config)
     rewards = [row["reward"] for row in read_metrics(tmp_path / "run")]
     assert sum(rewards[:2]) / 2 < 0.8
-    assert sum(rewards[-3:]) / 3 > 0.95
+    assert sum(rewards[-3:]) / 3 > 0.9
     assert not same(checkpoint, tmp_path / "new")
 
 
 def test_adapters_learn_too_and_are_merged(checkpoint, tmp_path):
-    config = Reinforce(steps=25, problems=1, samples=32, learning_rate=3e-2, most_tokens=8, at_once=8, lora_rank=8)
+    config = Reinforce(steps=15, problems=1, samples=32, learning_rate=3e-2, most_tokens=4, at_once=32, lora_rank=8)
     reinforce(checkpoint, PROBLEMS[:1], Bandit(), tmp_path / "new", tmp_path / "run", config)
     rewards = [row["reward"] for row in read_metrics(tmp_path / "run")]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.2
