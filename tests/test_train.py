@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,9 +41,11 @@ def checkpoint(tmp_path_factory):
 
 
 class Bandit:
-    """One arm for each token; half of the arms pay. One try is one token, or `length` of them."""
+    """One arm for each token; half of the arms pay. One try is one token, or `length` of them. Many tries `at_once` are
+    one batch, but not always with the same chances."""
 
-    def __init__(self, length=1, stop_at=None):
+    def __init__(self, length=1, stop_at=None, at_once=1):
+        self.at_once = at_once
         self.length = length
         self.stop_at = stop_at
         self.sampled = []
@@ -50,7 +53,8 @@ class Bandit:
     def __call__(self, sampler, step, wanted):
         if step == self.stop_at:
             raise KeyboardInterrupt
-        return [self.one(sampler, problem, sample) for problem, sample in wanted]
+        with ThreadPoolExecutor(self.at_once) as threads:
+            return list(threads.map(lambda each: self.one(sampler, *each), wanted))
 
     def one(self, sampler, problem, sample):
         got = sampler.sample(PROMPT, max_tokens=self.length, temperature=1.0)
@@ -76,8 +80,8 @@ def same(one, other):
 
 
 def test_a_bandit_is_learnt(checkpoint, tmp_path):
-    config = Reinforce(steps=30, problems=1, samples=32, learning_rate=2e-2, most_tokens=4, at_once=32, kl=False)
-    reinforce(checkpoint, PROBLEMS, Bandit(), tmp_path / "new", tmp_path / "run", config)
+    config = Reinforce(steps=30, problems=1, samples=32, learning_rate=2e-2, most_tokens=4, at_once=32, save_every=10)
+    reinforce(checkpoint, PROBLEMS, Bandit(at_once=32), tmp_path / "new", tmp_path / "run", config)
     rewards = [row["reward"] for row in read_metrics(tmp_path / "run")]
     assert sum(rewards[:2]) / 2 < 0.8
     assert sum(rewards[-3:]) / 3 > 0.9
@@ -85,8 +89,10 @@ def test_a_bandit_is_learnt(checkpoint, tmp_path):
 
 
 def test_adapters_learn_too_and_are_merged(checkpoint, tmp_path):
-    config = Reinforce(steps=15, problems=1, samples=32, learning_rate=3e-2, most_tokens=4, at_once=32, lora_rank=8)
-    reinforce(checkpoint, PROBLEMS[:1], Bandit(), tmp_path / "new", tmp_path / "run", config)
+    config = Reinforce(
+        steps=40, problems=1, samples=32, learning_rate=5e-2, most_tokens=4, at_once=32, save_every=10, lora_rank=8
+    )
+    reinforce(checkpoint, PROBLEMS[:1], Bandit(at_once=32), tmp_path / "new", tmp_path / "run", config)
     rewards = [row["reward"] for row in read_metrics(tmp_path / "run")]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.2
     assert weights(tmp_path / "new").keys() == weights(checkpoint).keys()

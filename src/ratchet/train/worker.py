@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ratchet import errors
 from ratchet.autoinstall.workshop import Workshop
@@ -127,7 +127,7 @@ def _tail(log: Path) -> str:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no progress
-    threading.Thread(target=_end_with, args=(sys.stdin.buffer,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def say(what: Mapping[str, Any]) -> None:
         answers.write(json.dumps(what) + "\n")
@@ -140,8 +140,10 @@ def main() -> None:
         sys.exit(1)
 
 
-def _end_with(parent: IO[bytes]) -> None:
-    parent.read()
+def _end_with_parent() -> None:
+    # Not through sys.stdin, whose lock would be held when the interpreter shuts down.
+    while os.read(0, 4096):
+        pass
     os._exit(1)
 
 
