@@ -8,7 +8,7 @@ CHAT = (
 )
 
 
-def tiny_checkpoint(folder: Path, *, seed: int = 0, hidden: int = 32) -> Path:
+def tiny_checkpoint(folder: Path, *, seed: int = 0, hidden: int = 32, head: float = 1.0) -> Path:
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -39,5 +39,7 @@ def tiny_checkpoint(folder: Path, *, seed: int = 0, hidden: int = 32) -> Path:
         pad_token_id=whole.pad_token_id,
         tie_word_embeddings=False,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    model.lm_head.weight.data *= head
+    model.save_pretrained(folder)
     return folder

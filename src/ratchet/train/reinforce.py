@@ -287,7 +287,7 @@ def numbers_of(samples: Sequence[Sample], group: int, seconds: float) -> dict[st
         "hack_flags": float(sum(bool(s.flags) for s in samples)),
         "without_tokens": float(sum(s.trace is None for s in samples)),
         "cut_traces": float(sum(s.traces > 1 for s in samples)),
-        "steps": _mean([s.steps for s in scored]),
+        "actions": _mean([s.steps for s in scored]),
         "set_up_actions": float(sum(s.set_up for s in samples)),
         "sampled_tokens": tokens / max(len(samples), 1),
         "tokens_per_second": tokens / seconds if seconds else 0.0,

@@ -127,7 +127,8 @@ def _tail(log: Path) -> str:
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no progress
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    finished = threading.Event()
+    threading.Thread(target=_end_with_parent, args=(finished,), daemon=True).start()
 
     def say(what: Mapping[str, Any]) -> None:
         answers.write(json.dumps(what) + "\n")
@@ -138,13 +139,16 @@ def main() -> None:
     except RatchetError as error:
         say({"error": {"kind": type(error).__name__, "what": error.what, "remedy": error.remedy}})
         sys.exit(1)
+    finally:
+        finished.set()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(finished: threading.Event) -> None:
     # Not through sys.stdin, whose lock would be held when the interpreter shuts down.
     while os.read(0, 4096):
         pass
-    os._exit(1)
+    if not finished.is_set():
+        os._exit(1)
 
 
 def read_job(file: Path) -> Job:
