@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import ast
-import threading
-import warnings
 from typing import Any
 
+from ratchet.python_trees import tree_of
 from ratchet.survey.formats import UnreadableError
-
-# CPython 3.11 counts the depth of the tree that it makes in one place for all threads, and a switch of threads in the
-# middle ends in a SystemError ("AST constructor recursion depth mismatch"). The filters of warnings are shared too.
-_ONE_AT_A_TIME = threading.Lock()
-
-
-def tree_of(text: str) -> ast.Module:
-    """`ast.parse`, which raises as that does, for several threads and without warnings."""
-    with _ONE_AT_A_TIME, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)
 
 
 def parse(text: str) -> ast.Module:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ratchet.survey.python_syntax import tree_of
+from ratchet.python_trees import tree_of
 from ratchet.tasks.expressions import bound, decodes, folded, is_plain_encoding, modes, truth
 
 

@@ -21,7 +21,7 @@ from ratchet.autoinstall.workshop import WORKSPACE
 from ratchet.errors import SandboxError
 from ratchet.patches import Patch, inverse, lines_of
 from ratchet.protocols import Sandbox
-from ratchet.survey.python_syntax import tree_of
+from ratchet.python_trees import tree_of
 from ratchet.task_records import FileChange, Task
 from ratchet.tasks.project_files import tails_of
 

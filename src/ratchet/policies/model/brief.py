@@ -20,6 +20,7 @@ from ratchet.policies.model.prompts import as_data
 from ratchet.policies.model.turns import ModelPolicy
 from ratchet.policies.targets import USER
 from ratchet.protocols import Model
+from ratchet.python_trees import tree_of
 from ratchet.records import Action, ActionKind, Goal, Observation, Reason, Survey
 from ratchet.task_records import Task
 
@@ -122,7 +123,7 @@ def excerpt(task: Task) -> Excerpt | None:
     if change is None or change.after is None:
         return None
     try:
-        tree = ast.parse(change.after)
+        tree = tree_of(change.after)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     found = _definition(tree, named[1].split("."))
