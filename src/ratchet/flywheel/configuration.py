@@ -13,7 +13,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
 
 from ratchet.errors import UsageError
@@ -79,11 +78,6 @@ class TurnConfig:
 
 _TABLES = ("sources", "tasks", "lessons", "trying", "trial", "warm_start", "reinforce")
 _PLAIN = {"name": str, "base_model": str, "parent": str, "seed": int, "jobs": int, "install": bool}
-
-
-def demo() -> TurnConfig:
-    """The turn of `ratchet turn --demo`."""
-    return parse((files("ratchet.flywheel") / "demo.toml").read_text(), "the demonstration")
 
 
 def parse(text: str, where: str) -> TurnConfig:

@@ -174,18 +174,17 @@ def edit_reply(path: str, wrong: str, right: str, *, around: int) -> str:
     first, last = differing[0][1], differing[-1][2]
     tail = len(new) - (len(old) - last)  # where what follows goes on in the right text
     first, wider = max(0, first - around), min(len(old), last + around)
-    while first == wider or not _is_unique(wrong, old[first:wider]):
+    # Lines that vanish need one that stays: to replace a line by nothing leaves an empty one.
+    while first == wider or (first == tail and last == wider) or not _is_unique(wrong, old[first:wider]):
         if first == 0 and wider == len(old):
             return ""
-        if first > 0:
-            first -= 1
-        else:
-            wider += 1
+        first, wider = max(0, first - 1), min(len(old), wider + 1)
     replaced = [*new[first:tail], *old[last:wider]]
     search, replace = "\n".join(old[first:wider]), "\n".join(replaced)
     return f"```edit {path}\n<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE\n```"
 
 
 def _is_unique(text: str, lines: Sequence[str]) -> bool:
-    block = "\n".join(lines)
-    return bool(block.strip()) and f"\n{text}\n".count(f"\n{block}\n") == 1
+    """Whether an edit finds these lines once. Blank lines at the ends of a block may not be read as part of it."""
+    block = "\n".join(lines).strip("\n")
+    return bool(block.strip()) and text.count(block) == 1
