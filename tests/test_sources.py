@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -254,18 +253,26 @@ def test_several_processes_fetch_the_same_at_once(store: Store, project: Path) -
 def test_an_interrupt_leaves_nothing(store: Store, project: Path) -> None:
     with (project / "large").open("wb") as file:
         file.truncate(900 << 20)
-    program = (
-        "import sys; from pathlib import Path; from ratchet.sources import fetch; from ratchet.store import Store\n"
-    )
-    program += "fetch(sys.argv[1], Store(Path(sys.argv[2])))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(project), str(store.home)], stderr=subprocess.DEVNULL
-    )
+    # It interrupts itself, as soon as the copy is there: whoever looked from outside might look too late.
+    program = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from ratchet.sources import fetch
+from ratchet.store import Store
+
+def interrupt():
     while not list(store.scratch.directory.glob("*/tree/large")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.wait() != 0
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+store = Store(Path(sys.argv[2]))
+threading.Thread(target=interrupt, daemon=True).start()
+fetch(sys.argv[1], store)
+"""
+    command = [sys.executable, "-c", program, str(project), str(store.home)]
+    process = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert "KeyboardInterrupt" in process.stderr
+    assert process.returncode != 0
     assert leftovers(store) == [] and not store.checkouts.exists()
 
 
