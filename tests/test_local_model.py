@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from ratchet.errors import ContextOverflowError, UsageError  # noqa: E402
+from ratchet.errors import ContextOverflowError, ModelServerError, UsageError  # noqa: E402
 from ratchet.policies.local.child import ChildSampler, open_local  # noqa: E402
 from ratchet.policies.local.engine import Engine  # noqa: E402
 from ratchet.policies.local.loading import load  # noqa: E402
@@ -18,6 +18,7 @@ from ratchet.policies.local.templates import read_tokens  # noqa: E402
 from ratchet.policies.local.weights import checkpoint_of, weights_hash  # noqa: E402
 from ratchet.records import Exchange, Message  # noqa: E402
 from ratchet.tasks.tokens import token_traces  # noqa: E402
+from ratchet.train.vllm import VllmSampler  # noqa: E402
 from tiny_model import tiny_checkpoint  # noqa: E402
 
 
@@ -88,11 +89,55 @@ def test_log_probabilities_are_of_what_was_sampled_from(engine):
 
 def test_a_reply_ends_at_a_stop_or_at_its_length(engine, tokens):
     whole = engine.sample((5, 6, 7), max_tokens=30, temperature=0)
-    third = tokens.decode(whole.token_ids[2:3])
-    assert whole.finish in ("length", "stop")
-    if third:
-        assert engine.sample((5, 6, 7), max_tokens=30, temperature=0, stop=[third]).finish == "stop"
-    assert engine.sample((5, 6, 7), max_tokens=2, temperature=0).finish == "length"
+    assert len(whole.token_ids) > 2
+    cut = engine.sample((5, 6, 7), max_tokens=2, temperature=0)
+    assert (cut.finish, cut.token_ids) == ("length", whole.token_ids[:2])
+    word = tokens.decode(whole.token_ids[:2])
+    stopped = engine.sample((5, 6, 7), max_tokens=30, temperature=0, stop=[word])
+    assert (stopped.finish, stopped.token_ids) == ("stop", whole.token_ids[:2])
+
+
+def test_a_model_that_fails_in_any_way_fails_everybody_who_asked(engine, tokens, monkeypatch):
+    ready = threading.Barrier(3)
+
+    def breaks(_batch):
+        raise TypeError("it broke")
+
+    monkeypatch.setattr(engine, "_decode", breaks)
+
+    def ask(_):
+        ready.wait()
+        with pytest.raises(ModelServerError, match="it broke"):
+            engine.sample((5, 6), max_tokens=3)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(ask, range(3)))
+
+
+class Generation:
+    """In the place of vLLM: it always says the same, past any stop."""
+
+    def __init__(self, ids, logprobs):
+        self.ids, self.logprobs = ids, logprobs
+
+    def generate(self, prompts, images, num_generations):
+        assert images is None
+        assert num_generations == 1
+        count = len(prompts)
+        return prompts, [self.ids] * count, [[[each] for each in self.logprobs]] * count, None
+
+
+def test_what_vllm_samples_ends_where_a_reply_ends(tokens):
+    class Trainer:
+        vllm_generation = Generation([*tokens.encode("ab"), tokens.end, 9, 9], [-1.0, -2.0, -3.0, None, -4.0])
+
+    sampler = VllmSampler(Trainer, tokens)
+    whole = sampler.sample((5, 6), max_tokens=5)
+    assert (len(whole.token_ids), whole.logprobs, whole.finish) == (3, (-1.0, -2.0, -3.0), "stop")
+    assert sampler.sample((5, 6), max_tokens=5, stop=["a"]).logprobs == (-1.0,)
+    assert sampler.sample((5, 6), max_tokens=2).finish == "length"
+    Trainer.vllm_generation.logprobs[1] = None
+    assert VllmSampler(Trainer, tokens).sample((5, 6), max_tokens=5).logprobs == ()
 
 
 def test_a_conversation_is_one_sequence_of_exact_tokens(engine, tokens):

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ratchet import rollout as rollout_module
 from ratchet.autoinstall.workshop import Workshop
 from ratchet.cli import rollout as cli
 from ratchet.errors import ModelServerError, SandboxError, UsageError
@@ -29,6 +28,7 @@ from ratchet.rewards import RewardConfig
 from ratchet.rollout import RolloutLimits, rollout_id, run_rollouts
 from ratchet.sandbox.fake import Answer, FakeBackend
 from ratchet.task_records import FailureKind, Rollout, Task
+from ratchet.tasks import parallel
 from ratchet.tasks.baselines import NOTHING, reference_actions
 from ratchet.tasks.failures import failure_of
 from ratchet.tasks.parallel import possible_jobs
@@ -113,7 +113,7 @@ def test_the_reference_scores_1_and_nothing_scores_0_and_neither_is_run_twice(
 def test_what_our_machinery_breaks_is_tried_again_and_never_scored(
     workshop: Workshop, task: Task, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout_module, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(parallel, "_PAUSE_S", 0.0)
     tries: list[int] = []
 
     def breaks_once(task: Task, sample: int) -> Policy:

@@ -101,14 +101,22 @@ def test_adapters_learn_too_and_are_merged(tmp_path):
 def losses(checkpoint, tmp_path, monkeypatch, config, play):
     """What the trainer computed its losses from, in one update: (inputs, the trainer's log-probabilities, the loss)."""
     seen = []
-    original = reinforce_module._Trainer._compute_loss
+    found = []
+    trainer = reinforce_module._Trainer
+    compute_loss, compute_logprobs = trainer._compute_loss, trainer._get_per_token_logps_and_entropies
 
     def spied(self, model, inputs):
-        loss = original(self, model, inputs)
-        seen.append((reinforce_module.trimmed(inputs), getattr(self, "last_logps", None), loss.detach()))
+        loss = compute_loss(self, model, inputs)
+        seen.append((reinforce_module.trimmed(inputs), found[-1], loss.detach()))
         return loss
 
-    monkeypatch.setattr(reinforce_module._Trainer, "_compute_loss", spied)
+    def kept(self, *args, **kwargs):
+        computed = compute_logprobs(self, *args, **kwargs)
+        found.append(computed[0].detach())
+        return computed
+
+    monkeypatch.setattr(trainer, "_compute_loss", spied)
+    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", kept)
     reinforce(checkpoint, PROBLEMS, play, tmp_path / "new", tmp_path / "run", config)
     return seen
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import fmean
@@ -174,7 +174,7 @@ def reason_against(
             "the two evaluations are not of the same problems", remedy="evaluate both generations on one suite"
         )
     repository = {problem.id: problem.repository for problem in evaluation.suite.problems}
-    passed, passed_against = _rates(ours, "passed"), _rates(theirs, "passed")
+    passed, passed_against = _rate(ours, _passed), _rate(theirs, _passed)
     by_repository: dict[str, list[float]] = defaultdict(list)
     for problem, rate in passed.items():
         by_repository[repository[problem]].append(rate - passed_against[problem])
@@ -182,10 +182,10 @@ def reason_against(
     numbers = {
         "passed": fmean(passed.values()),
         "passed_against": fmean(passed_against.values()),
-        "false_successes": fmean(_rates(ours, "false").values()),
-        "false_successes_against": fmean(_rates(theirs, "false").values()),
-        "flagged": fmean(_rates(ours, "flagged").values()),
-        "flagged_against": fmean(_rates(theirs, "flagged").values()),
+        "false_successes": fmean(_rate(ours, _false_success).values()),
+        "false_successes_against": fmean(_rate(theirs, _false_success).values()),
+        "flagged": fmean(_rate(ours, _flagged).values()),
+        "flagged_against": fmean(_rate(theirs, _flagged).values()),
         "p_value": paired_p_value(list(sums.values())),
         "problems": float(len(ours)),
         "repositories": float(len(sums)),
@@ -244,13 +244,21 @@ def _by_problem(evaluation: Evaluation) -> dict[str, list[Sample]]:
     return dict(found)
 
 
-def _rates(samples: Mapping[str, Sequence[Sample]], what: str) -> dict[str, float]:
-    def holds(sample: Sample) -> bool:
-        if what == "false":
-            return sample.claimed and not sample.passed
-        return bool(sample.flags) if what == "flagged" else sample.passed
-
+def _rate(samples: Mapping[str, Sequence[Sample]], holds: Callable[[Sample], bool]) -> dict[str, float]:
+    """Of each problem, the share of its tries of which `holds` is true."""
     return {problem: fmean(holds(sample) for sample in tries) for problem, tries in samples.items()}
+
+
+def _passed(sample: Sample) -> bool:
+    return sample.passed
+
+
+def _false_success(sample: Sample) -> bool:
+    return sample.claimed and not sample.passed
+
+
+def _flagged(sample: Sample) -> bool:
+    return bool(sample.flags)
 
 
 def _now() -> str:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import count
 
 from ratchet.autoinstall.practice import PracticeLimits, Practised, practise
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.errors import ModelServerError, RatchetError, SandboxError, UsageError
+from ratchet.errors import RatchetError, UsageError
 from ratchet.generation_records import Problem, ProblemKind, Sample
 from ratchet.policies.local.model import LocalModel
 from ratchet.policies.local.templates import Tokens
@@ -23,11 +21,11 @@ from ratchet.policies.model.brief import BriefSolver, excerpt
 from ratchet.protocols import Model, Policy, Sampler
 from ratchet.records import ActionKind, Environment, Reason, Survey, Trajectory, content_id
 from ratchet.rewards.install import install_reward
-from ratchet.rollout import RolloutLimits, run_rollouts
+from ratchet.rollout import INFRASTRUCTURE, RolloutLimits, run_rollouts
 from ratchet.sandbox.oci import OciBackend
 from ratchet.survey import survey
 from ratchet.task_records import FailureKind, Rollout, Task, TokenTrace
-from ratchet.tasks.parallel import in_threads, possible_jobs
+from ratchet.tasks.parallel import end_by_closing, in_threads, insist, possible_jobs
 from ratchet.tasks.tokens import token_traces, usage_of
 
 KIND = "sample"
@@ -35,9 +33,6 @@ KIND = "sample"
 MakeModel = Callable[[Problem, int], Model]
 """The model for one try at a problem. Called maybe in several threads at once."""
 
-_TRIES = 3
-_PAUSE_S = 2.0
-_END_S = 20.0
 
 # Commands that make an environment. In a task there is one already, so they are counted.
 _SET_UP = re.compile(
@@ -110,12 +105,7 @@ class Player:
             return self._install(workshop, *wanted, make_model, name, held_out, ending)
 
         def end(threads: Sequence[threading.Thread]) -> None:
-            ending.set()
-            deadline = time.monotonic() + _END_S
-            while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
-                backend.close_all()
-                for thread in threads:
-                    thread.join(0.2)
+            end_by_closing(threads, ending, backend.close_all)
 
         wanted = [(problem, sample) for sample in range(samples) for problem in problems]
         try:
@@ -139,19 +129,18 @@ class Player:
             return store.get(KIND, record, Sample)
         environment = store.get("environment", problem.subject, Environment)
         limits = PracticeLimits(steps=self._limits.install_steps, command_s=self._limits.command_s)
-        for tries in count(1):
-            try:
-                model = make_model(problem, sample)
-                done = practise(
-                    workshop, environment, self._survey(environment), model, limits, look_at_held_out=held_out
-                )
-                break
-            except (SandboxError, ModelServerError, OSError) as error:
-                if ending.is_set():
-                    raise
-                if tries == _TRIES:
-                    return _broken(problem, sample, error)
-                ending.wait(_PAUSE_S * tries)
+
+        def attempt() -> Practised:
+            model = make_model(problem, sample)
+            known = self._survey(environment)
+            return practise(workshop, environment, known, model, limits, look_at_held_out=held_out)
+
+        try:
+            done = insist(attempt, INFRASTRUCTURE, ending)
+        except INFRASTRUCTURE as error:
+            if ending.is_set():
+                raise
+            return _broken(problem, sample, error)
         ended = install_sample(problem, sample, environment, done)
         store.put("trajectory", done.trajectory)
         store.put(KIND, ended, id=record)

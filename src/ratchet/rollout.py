@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +31,7 @@ from ratchet.task_records import FailureKind, Grade, Rollout, Task
 from ratchet.tasks.extraction import Extracted, extract
 from ratchet.tasks.failures import failure_of, last_reason
 from ratchet.tasks.grading import grade
-from ratchet.tasks.parallel import cores, in_threads, possible_jobs, spare_memory_bytes
+from ratchet.tasks.parallel import cores, end_by_closing, in_threads, insist, possible_jobs, spare_memory_bytes
 from ratchet.tasks.prepare import task_layers
 from ratchet.tasks.services import BrokenStartError, ServedSandbox
 from ratchet.tasks.tokens import token_traces, usage_of
@@ -46,10 +45,10 @@ Result = TypeVar("Result")
 MakePolicy = Callable[[Task, int], Policy]
 """The policy for one sample of a task. Called once for each try, maybe in several threads at once."""
 
-_TRIES = 3
-_PAUSE_S = 2.0
-_END_S = 20.0
 _HANDOVER_S = 2.0
+
+INFRASTRUCTURE = (SandboxError, ModelServerError, OSError)
+"""What our own machinery and the servers of models raise: it is tried again, and never scored."""
 
 
 @dataclass(frozen=True)
@@ -175,13 +174,7 @@ class _Run:
                 yield _Work(name, task, sample, self.workshop.home / "runs" / "rollouts" / f"{name[:32]}.jsonl")
 
     def _end(self, threads: Sequence[threading.Thread]) -> None:
-        """Soon after this nothing runs any more; a thread that waits for a model ends with the process."""
-        self.ending.set()
-        deadline = time.monotonic() + _END_S
-        while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
-            self.workshop.backend.close_all()
-            for thread in threads:
-                thread.join(0.2)
+        end_by_closing(threads, self.ending, self.workshop.backend.close_all)
 
     # ------------------------------------------------------------------ in the threads
 
@@ -213,7 +206,7 @@ class _Run:
             return None
         except BrokenStartError as error:
             rollout = replace(rollout, failure=FailureKind.TASK, detail=f"the start script failed: {error}")
-        except (SandboxError, ModelServerError, OSError) as error:
+        except INFRASTRUCTURE as error:
             if self.ending.is_set():
                 raise
             rollout = replace(rollout, failure=FailureKind.INFRASTRUCTURE, detail=_said(error))
@@ -309,15 +302,11 @@ class _Run:
 
     def _insist(self, do: Callable[[], Result]) -> Result:
         """What `do` gives, tried again where our own machinery or the server of a model broke."""
-        for tries in count(1):
-            try:
-                return do()
-            except (SandboxError, ModelServerError, OSError) as error:
-                if tries == _TRIES or self.ending.is_set():
-                    raise
-                self.workshop.events.emit("rollout.retry", tries=tries, problem=_said(error))
-                self.ending.wait(_PAUSE_S * tries)
-        raise AssertionError("the count has no end")
+
+        def tell(tries: int, error: Exception) -> None:
+            self.workshop.events.emit("rollout.retry", tries=tries, problem=_said(error))
+
+        return insist(do, INFRASTRUCTURE, self.ending, tell)
 
     def _is_another_s(self, work: _Work) -> bool:
         """Whether another process runs it. What a killed one had just started keeps its lock for a moment."""

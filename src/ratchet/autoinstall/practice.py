@@ -15,8 +15,8 @@ from ratchet.autoinstall.construct import construct
 from ratchet.autoinstall.proof import prove
 from ratchet.autoinstall.verify import judge
 from ratchet.autoinstall.workshop import Workshop
-from ratchet.policies.model.brief import MOST_OWN_STEPS, brief_builder
-from ratchet.policies.model.builder import VARIABLES
+from ratchet.policies.model.brief import brief_builder
+from ratchet.policies.model.builder import OWN_STEPS, VARIABLES
 from ratchet.protocols import Model
 from ratchet.records import Environment, Reason, Survey, Trajectory, Verdict
 
@@ -66,7 +66,7 @@ def practise(
     seconds: dict[str, float] = {}
     began = time.monotonic()
     with workshop.store.cache(checkout.id) as cache:
-        agent = AgentLimits(limits.steps + MOST_OWN_STEPS, limits.seconds)
+        agent = AgentLimits(limits.steps + OWN_STEPS, limits.seconds)
         built = construct(workshop, builder, base, checkout, allowed, agent, cache)
         seconds["act"] = time.monotonic() - began
         if built.reason is not None:

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 @dataclass(frozen=True)
 class Tasks:
-    """Which tasks are made: `each` of every kind, in every environment. `most_lines`: see `stages.small_enough`."""
+    """Which tasks are made: `each` of every kind, in every environment."""
 
     kinds: tuple[str, ...] = ("bug",)
     each: int = 2

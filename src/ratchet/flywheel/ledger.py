@@ -43,7 +43,7 @@ class Ledger:
     def stage(self, name: str, kind: type[Result], do: Callable[[], Result]) -> Result:
         """What `do` gives; or gave, where this stage is done."""
         record = f"{self._turn}.{name}"
-        if self._store.record_file(KIND, record).is_file():
+        if self.is_done(name):
             entry = self._store.get(KIND, record, Entry)
             self.seconds[name] = entry.seconds
             return from_json(entry.result, kind)

@@ -17,7 +17,7 @@ from packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvir
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ratchet.policies.local.templates import Tokens
-from ratchet.policies.model.brief import excerpt
+from ratchet.policies.model.brief import excerpt, without_marker
 from ratchet.policies.model.builder import VARIABLES
 from ratchet.records import Environment, Recipe, RecipeStep, Sampled
 from ratchet.task_records import Task
@@ -125,8 +125,7 @@ def _requirements(text: str, python: str) -> list[str]:
         except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName):
             applies = True
         if applies:
-            extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-            found.append(f"{requirement.name}{extras}{requirement.specifier}")
+            found.append(without_marker(requirement))
     return found
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from queue import SimpleQueue
 from typing import TypeVar
 
 # What a machine can spare: the rest is for us, the model and the page cache.
 _MEMORY_SHARE = 0.8
 _LEAST_MEMORY_BYTES = 1 << 30
+
+_TRIES = 3
+_PAUSE_S = 2.0
+_END_S = 20.0
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -58,6 +63,36 @@ def in_threads(
         for _ in threads:
             todo.put(None)
         end(threads)
+
+
+def end_by_closing(threads: Sequence[threading.Thread], ending: threading.Event, close: Callable[[], None]) -> None:
+    """Tell `threads` to end and `close` what they work with until they have. Soon after this nothing runs any more; a
+    thread that waits for a model ends with the process."""
+    ending.set()
+    deadline = time.monotonic() + _END_S
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < deadline:
+        close()
+        for thread in threads:
+            thread.join(0.2)
+
+
+def insist(
+    do: Callable[[], Result],
+    broke: tuple[type[Exception], ...],
+    ending: threading.Event,
+    tell: Callable[[int, Exception], None] = lambda _tries, _error: None,
+) -> Result:
+    """What `do` gives, tried again where it `broke`: three times in all, and not once all is `ending`. `tell` hears of
+    each failure that is followed by another try."""
+    for tries in count(1):
+        try:
+            return do()
+        except broke as error:
+            if tries == _TRIES or ending.is_set():
+                raise
+            tell(tries, error)
+            ending.wait(_PAUSE_S * tries)
+    raise AssertionError("the count has no end")
 
 
 def possible_jobs(jobs: int, *, waits: bool = False) -> int:

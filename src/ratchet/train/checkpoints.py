@@ -12,10 +12,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-METRICS = "metrics.jsonl"
+from ratchet.train.config import Tell
 
-Tell = Callable[[Mapping[str, Any]], None]
-"""Is told of each update: its step, how many there will be, and its numbers."""
+METRICS = "metrics.jsonl"
 
 _WHOLE = "ratchet-whole"
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -80,7 +79,7 @@ class Record(TrainerCallback):
 
 def _rounded(numbers: Mapping[str, Any]) -> dict[str, float]:
     return {
-        name.removeprefix("ratchet/"): float(f"{value:.6g}")
+        name: float(f"{value:.6g}")
         for name, value in sorted(numbers.items())
         if isinstance(value, int | float) and value == value
     }

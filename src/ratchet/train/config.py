@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from ratchet.errors import UsageError
 
 Config = TypeVar("Config")
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Is told of each update: its step, how many there will be, and its numbers."""
 
 FOR_GPU = ("", "colocate", "server")
 

@@ -27,8 +27,8 @@ from ratchet.policies.local.loading import load
 from ratchet.policies.local.templates import Tokens, read_tokens
 from ratchet.protocols import Sampler
 from ratchet.task_records import FailureKind, TokenTrace
-from ratchet.train.checkpoints import Record, Tell, keep, last_whole
-from ratchet.train.config import Reinforce
+from ratchet.train.checkpoints import Record, keep, last_whole
+from ratchet.train.config import Reinforce, Tell
 from ratchet.train.lora import adapters
 
 Item = TypeVar("Item")
@@ -122,7 +122,7 @@ def _arguments(folder: Path, config: Reinforce, seed: int) -> GRPOConfig:
 
 
 class _Trainer(GRPOTrainer):
-    """Spares padding, and sequences that cannot teach anything. Keeps the last log-probabilities for a comparison."""
+    """Spares padding, and sequences that cannot teach anything."""
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if self.beta == 0 and not inputs["advantages"].any():
@@ -131,11 +131,6 @@ class _Trainer(GRPOTrainer):
             return first.sum() * 0.0
         loss: torch.Tensor = super()._compute_loss(model, trimmed(inputs))  # type: ignore[no-untyped-call]
         return loss
-
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        self.last_logps = found[0].detach()
-        return found
 
 
 def trimmed(inputs: dict[str, Any]) -> dict[str, Any]:

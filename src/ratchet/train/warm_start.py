@@ -14,8 +14,8 @@ from trl import SFTConfig, SFTTrainer
 from ratchet.errors import UsageError
 from ratchet.policies.local.loading import load
 from ratchet.task_records import TokenTrace
-from ratchet.train.checkpoints import Record, Tell, keep, last_whole
-from ratchet.train.config import WarmStart
+from ratchet.train.checkpoints import Record, keep, last_whole
+from ratchet.train.config import Tell, WarmStart
 from ratchet.train.lora import adapters
 
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +27,7 @@ from ratchet.problems import Player, TryLimits
 from ratchet.protocols import Sampler
 from ratchet.records import from_json, to_json
 from ratchet.task_records import TokenTrace
-from ratchet.train.config import Reinforce, WarmStart
-
-Tell = Callable[[Mapping[str, Any]], None]
+from ratchet.train.config import Reinforce, Tell, WarmStart
 
 _END_S = 30.0
 

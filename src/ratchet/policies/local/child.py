@@ -66,7 +66,12 @@ class ChildSampler:
         self, prompt_ids: Sequence[int], *, max_tokens: int, temperature: float = 1.0, stop: Sequence[str] = ()
     ) -> Sampled:
         """See `protocols.Sampler`. Raises ModelServerError where the child has ended, or its model failed."""
-        self._ready.result(_START_S)
+        try:
+            self._ready.result(_START_S)
+        except TimeoutError:
+            raise ModelServerError(
+                f"the local model was not loaded after {_START_S:.0f} s", remedy="use a smaller model, or a faster disk"
+            ) from None
         answer: Future[Any] = Future()
         with self._lock:
             self._numbers += 1

@@ -15,7 +15,7 @@ from itertools import islice
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ratchet.errors import ContextOverflowError
-from ratchet.policies.model.builder import OWN_STEPS, ModelBuilder, opening
+from ratchet.policies.model.builder import ModelBuilder, opening
 from ratchet.policies.model.prompts import as_data
 from ratchet.policies.model.turns import ModelPolicy
 from ratchet.policies.targets import USER
@@ -25,7 +25,6 @@ from ratchet.records import Action, ActionKind, Goal, Observation, Reason, Surve
 from ratchet.task_records import Task
 
 BUILDER_STAGE, SOLVER_STAGE = "construction", "solver"
-MOST_OWN_STEPS = OWN_STEPS
 
 _BUILDER = (
     "Install the Python project in /workspace with all that its tests need. Reply with one command:\n"
@@ -52,7 +51,7 @@ _OTHER_WORK = re.compile(r"doc|lint|style|typ|mypy|pre.?commit|release|publish|b
 def brief_builder(
     model: Model, survey: Survey, targets: Sequence[Goal], env: Mapping[str, str], python: str, *, most_steps: int
 ) -> ModelBuilder:
-    """A builder that works alone, with `most_steps` commands; beside them it takes up to `MOST_OWN_STEPS` steps.
+    """A builder that works alone, with `most_steps` commands; beside them it takes up to `builder.OWN_STEPS` steps.
     Raises as `ModelPolicy` does."""
     turns = ModelPolicy(
         model,
@@ -94,9 +93,13 @@ def _names(requirements: Iterable[str]) -> str:
             parsed = Requirement(text)
         except InvalidRequirement:
             continue
-        extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
-        found[f"{parsed.name}{extras}{parsed.specifier}"] = None
+        found[without_marker(parsed)] = None
     return ", ".join(islice(found, _MOST_NAMES))
+
+
+def without_marker(requirement: Requirement) -> str:
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier}"
 
 
 # --------------------------------------------------------------------------- tasks
